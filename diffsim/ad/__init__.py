@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from diffsim.ad.checkpoint import CheckpointStats, checkpoint
 from diffsim.ad.custom_gradients import grad_for, grad_replaced, no_grad
+from diffsim.ad.forward import FwdMode
 from diffsim.ad.jacobians.gradcheck import gradcheck, gradcheck_tape
 from diffsim.ad.jacobians.jacobian import jacobian, jacobian_fd
 from diffsim.ad.jacobians.plots import jacobian_plot
@@ -20,6 +21,7 @@ if not TYPE_CHECKING:  # or every name would be one
 
 __all__ = [
     "CheckpointStats",
+    "FwdMode",
     "Recorded",
     "Tape",
     "checkpoint",

@@ -23,6 +23,7 @@ from diffsim.ad.recorder import (
     TapeRecorder,
     enclosing_recorder,
 )
+from diffsim.ad.tangent_recorder import TangentRecorder
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
@@ -172,11 +173,18 @@ class GradReplaced(Named):
         return self if owner is None else BoundGradReplaced(self, owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(self.function, "__name__", "the function")
+        if isinstance(session.tape, TangentRecorder):
+            raise AutodiffError(
+                f"{name} has a gradient of its own, which is for reverse mode: it gives no tangent",
+                Span.of_caller(),
+                hint="differentiate in reverse mode, with ds.Tape; or leave out @ds.ad.grad_replaced, as the "
+                f"kernels in {name} have tangents; in ds.ad.no_grad() what it computes is constant",
+            )
         # Without a tape, and in code that no gradient flows through, it is a plain call.
         outer = enclosing_recorder()
         if outer is None:
             return self.function(*args, **kwargs)
-        name = getattr(self.function, "__name__", "the function")
         # A number computed in Python from a field would reach the gradient function as a constant.
         source = source_of((args, kwargs))
         if source is not None:
@@ -485,6 +493,9 @@ class _DetachedRecorder(ForwardingRecorder):
         return result
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        if isinstance(self.inner, TangentRecorder):
+            self.inner.clear_tangents(field, index)
+            return
         self.inner.wrote(field, index, value)
         record = self.inner.record
         if isinstance(record, Record) and record and isinstance(last := record[-1], Wrote):

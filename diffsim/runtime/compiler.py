@@ -26,6 +26,7 @@ from diffsim.lang.host.source import Source
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import reverse
 from diffsim.passes.forms.task_versions import NewVersion
+from diffsim.passes.tangent import forward
 from diffsim.passes.transforms.args_from_fields import load_args_from_fields
 from diffsim.runtime import disk_cache
 from diffsim.runtime.backend import Backend, Code, CodeRefused, open_backend
@@ -74,6 +75,11 @@ def differentiate(
     return reverse.reverse(
         kernel, relaxed=relaxed, detached=detached, in_place=in_place, new_version=new_version
     )
+
+
+def with_tangents(kernel: Kernel, *, width: int, detached: bool) -> forward.Tangent:
+    """Make a prepared kernel that computes tangents besides; see `passes.tangent.forward`."""
+    return forward.differentiate(kernel, width=width, detached=detached)
 
 
 def compile_kernel(kernel: Kernel, backend: Backend) -> Executable:

@@ -151,6 +151,11 @@ class Recorder(Protocol):
         """One or more launches began to write and failed; they have no entry, so the record has a gap."""
 
 
+def at_work(recorder: Recorder) -> str:
+    """Say what a recorder does, for messages."""
+    return "forward mode is on" if recorder.tangents else "a tape is recording"
+
+
 class ForwardingRecorder:
     """A recorder that passes every event on to another one; a subclass overrides some of them."""
 

@@ -134,7 +134,8 @@ class Replay:
         """
         if session.tape is not None:
             raise AutodiffError(
-                "a tape can not be replayed while a tape records",
+                "a tape can not be replayed "
+                + ("in forward mode" if session.tape.tangents else "while a tape records"),
                 Span.of_caller(),
                 hint="call replay after the end of the with block",
             )

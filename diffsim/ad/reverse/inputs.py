@@ -59,7 +59,7 @@ class Uses:
 
     def wrote(self, entry: Wrote | Copied, index: Index) -> None:
         """Note a constant that Python set: an input at all elements that were not used before."""
-        entry.cleared = self._used_of(index)
+        entry.cleared = self.used_of(index)
         if entry.cleared is not True:
             self._spare(index, entry.cleared)
 
@@ -71,7 +71,7 @@ class Uses:
         else:
             self._large.append(entry)
 
-    def _used_of(self, index: Index) -> Cleared:
+    def used_of(self, index: Index) -> Cleared:
         """Return which of these elements were used."""
         if _is_single(index):
             assert index is not None

@@ -87,7 +87,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "assume_in_range": "leave it out: the compiler finds ranges",
         "simt global_thread_idx": "a loop over the elements is parallel; the compiler makes threads, warps and blocks of it",
         "clear_all_gradients": "write tape.zero(), or x.grad.fill(0)",
-        "FwdMode": "derivatives go backward: ds.Tape; whole Jacobian matrices: ds.ad.jacobian",
     },
     "Arithmetic": {
         "PI pi": "write ds.math.pi",

@@ -49,17 +49,18 @@ class Tangent(NamedTuple):
     returns_active: bool
 
 
-def differentiate(kernel: Kernel, *, width: int = 1) -> Tangent:
+def differentiate(kernel: Kernel, *, width: int = 1, detached: bool = False) -> Tangent:
     """Return a prepared kernel that computes tangents besides.
 
     Args:
         kernel: the kernel; those of its memories that have a `dual` have tangents.
         width: the number of tangents; if there are several, a dual has one more axis, the last one.
+        detached: whether everything is constant: the duals of what is stored become 0 (`ds.ad.no_grad`).
 
     Raises:
         AutodiffError: with the user's line, where something has no tangent.
     """
-    sources = frozenset(m for m in kernel.mems if m.dual is not None)
+    sources = frozenset(m for m in kernel.mems if m.dual is not None and not detached)
     if any(isinstance(s, CustomCall) for t in kernel.tasks for s in task_statements(t)):
         _refuse_given(kernel, Activity(kernel, sources))
         kernel = inline_bodies(kernel)

@@ -101,11 +101,11 @@ def narrow_dual(f: Field) -> Field:
     if not f.declares_dual:
         raise no_dual(f)
     made = f.duals[1]
-    for width, wide in f.duals.items():
+    for wide in f.duals.values():
         if wide.versions.dirty and wide.versions.latest > made.versions.latest:
             name = f._found_name or "x"
             raise FieldError(
-                f"{f.name} has tangents for {width} seeds at once, and {name}.dual is the tangent for one",
+                f"{f.name} has tangents for several seeds at once, and {name}.dual is the tangent for one",
                 Span.of_caller(),
                 hint=f"with ds.ad.FwdMode(...) as forward: ..., then forward.tangents({name}); "
                 "ds.clear_all_dual() sets them to 0",

@@ -197,8 +197,11 @@ class FieldProtocols:
         # Only results with a derivative: `np.argmax(x)` and `np.any(x > 0)` are constants whatever the tape
         # does.
         if session.recorders and any(map(is_followed, self.fields())) and _has_floats(found):
+            forward = session.tape is not None and session.tape.tangents
             raise AutodiffError(
-                f"{name} of {self.in_words()} would be a constant for the tape that records, and the "
+                f"{name} of {self.in_words()} would be a constant, and the tangent of {self.name} get lost"
+                if forward
+                else f"{name} of {self.in_words()} would be a constant for the tape that records, and the "
                 f"gradient of {self.name} would lack it",
                 Span.of_caller(),
                 hint=f"compute it in a kernel; if a constant is meant, give it {self._array_text()}",

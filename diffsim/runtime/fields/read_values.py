@@ -125,9 +125,15 @@ class Provenance:
         field = self.field
         # Only while it matters: after the block the same number is a plain one.
         if self.live and field is not None:
+            tape: Any = session.tape
             raise AutodiffError(
-                f"{into} is given {what} that Python took from {field.name}; a tape knows it as a "
-                f"constant, and the gradient of {field.name} would lack it without a word",
+                f"{into} is given {what} that Python took from {field.name}; "
+                + (
+                    f"that is a constant, and the tangent of {field.name} would get lost without a word"
+                    if tape.tangents
+                    else f"a tape knows it as a constant, and the gradient of {field.name} would lack it "
+                    "without a word"
+                ),
                 Span.of_caller(),
                 hint=f"{hint}; if a constant is meant, say so: ds.stop_grad(value)",
             )

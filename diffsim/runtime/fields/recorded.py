@@ -43,9 +43,10 @@ class Recorded(Tracked):
         array: the value.
         tape: its recorder; `record`: in which of its recordings.
         grad: in the backward pass, the gradient that has come in so far; None: nothing yet.
+        tangent: in forward mode, its tangents, one for each seed.
     """
 
-    __slots__ = ("array", "grad", "record", "tape")
+    __slots__ = ("array", "grad", "record", "tangent", "tape")
     # None tells NumPy to leave the operator to this class (NEP 13): `array * r` must be recorded as one op.
     __array_ufunc__ = None
     # Equal by value and mutable in its gradient.
@@ -58,6 +59,7 @@ class Recorded(Tracked):
         self.tape = tape
         self.record = tape.record
         self.grad: np.ndarray | None = None
+        self.tangent: Any = None
 
     @property
     def value(self) -> Any:
@@ -117,9 +119,11 @@ class Recorded(Tracked):
         if self.array.shape != t.shape:
             return None
         made = Field(t.scalar, t.shape, name=name, kind="argument")
-        made.add_grad()
+        if not self.tape.tangents:
+            made.add_grad()
         made.place(())
-        # Recorded as a store, whose adjoint reads the field's gradient back into this value.
+        # Recorded as a store, whose adjoint reads the field's gradient back into this value. In forward mode
+        # it gives the field a dual.
         made[None] = self
         return made
 

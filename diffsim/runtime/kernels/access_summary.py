@@ -24,9 +24,12 @@ from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.autodiff.custom_calls import notes_of
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.aliasing import shares
 from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.observe.nonfinite import Part
+from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.arguments import Parameter
@@ -38,6 +41,18 @@ Rows = tuple[tuple[int, int], ...]
 """Axes with a fixed index along each; empty: any element."""
 
 
+Role = int
+"""What of an array argument a memory is: itself, its gradient, or (how many tangents) its dual."""
+ITSELF, GRADIENT = -1, 0
+
+
+def field_in_role(array: Any, role: Role) -> Any:
+    """Return the array itself, or the field of its gradient or dual; None: it has none."""
+    if role == ITSELF:
+        return array
+    return array.adjoint if role == GRADIENT else array.duals.get(role)
+
+
 class LaunchArguments:
     """The parameters that a launch passes, and the memories behind those that are arrays.
 
@@ -45,26 +60,44 @@ class LaunchArguments:
         parameters: those that are not compiled in, in order.
         arrays: the array parameters as the translator sees them, by name.
         kernel: the kernel's name, for messages.
+        duals: the memories of the duals of arrays, by the arrays' own, in a kernel with tangents.
+        width: how many tangents these hold.
     """
 
     def __init__(
-        self, parameters: list[Parameter], arrays: dict[str, ArrayRef], kernel: str
+        self,
+        parameters: list[Parameter],
+        arrays: dict[str, ArrayRef],
+        kernel: str,
+        duals: dict[Mem, Mem] | None = None,
+        width: int = 1,
     ) -> None:
         self.parameters = parameters
         self.arrays = arrays
         self.kernel = kernel
+        self.duals = duals or {}
+        self.width = width
+
+    def with_duals(self, duals: dict[Mem, Mem], width: int) -> LaunchArguments:
+        """Return the same parameters for a kernel with tangents."""
+        return LaunchArguments(self.parameters, self.arrays, self.kernel, duals, width)
 
     def array_name(self, mem: Mem) -> str:
-        """Return the parameter behind an array's memory (or behind that of its gradient)."""
+        """Return the parameter behind an array's memory (or behind that of its gradient or dual)."""
         for name, ref in self.arrays.items():
             # The gradient of an array argument is a memory of its own, without a parameter.
-            if ref._mem is mem or ref._mem.grad is mem:
+            if mem in (ref._mem, ref._mem.grad, self.duals.get(ref._mem)):
                 return name
         raise KeyError(mem.name)
 
     def place(self, name: str) -> int:
         """Return the number of a parameter."""
         return [p.name for p in self.parameters].index(name)
+
+    def role_of(self, mem: Mem) -> Role:
+        """Return what of an argument the memory of an array is."""
+        own = self.arrays[self.array_name(mem)]._mem
+        return ITSELF if mem is own else GRADIENT if mem is own.grad else self.width
 
     def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
         """Return the field or array behind a memory in a launch with these arguments; None for others."""
@@ -74,9 +107,7 @@ class LaunchArguments:
         if mem.kind != "array":
             return None
         name = self.array_name(mem)
-        found = args[self.place(name)]
-        # The memory of the gradient is that of the given field's gradient.
-        return found if self.arrays[name]._mem is mem else found.adjoint
+        return field_in_role(args[self.place(name)], self.role_of(mem))
 
     def named(self, args: tuple[object, ...]) -> dict[str, Any]:
         """Return the arguments by their parameters' names."""
@@ -282,22 +313,22 @@ def _choose_axes(writes: list[RegionAccess], reads: list[RegionAccess]) -> None:
 class Extent:
     """What one access reaches, as a function of the arguments."""
 
-    __slots__ = ("_arguments", "_derived", "_field", "_number", "_slices", "_texts", "access")
+    __slots__ = ("_arguments", "_field", "_number", "_role", "_slices", "_texts", "access")
 
     def __init__(self, arguments: LaunchArguments, access: RegionAccess) -> None:
         self.access = access
         self._arguments = arguments
         mem = access.mem
         self._field: Callable[[], Any] | None = None
-        self._number, self._derived = 0, False
+        self._number, self._role = 0, ITSELF
         if mem.kind != "array":
             # Temporaries are no fields.
             self._field = mem.handle if mem.kind == "field" else lambda: None
         else:
             name = arguments.array_name(mem)
             self._number = arguments.place(name)
-            # An array and its gradient are one argument; `derived` means the latter.
-            self._derived = arguments.arrays[name]._mem is not mem
+            # An array, its gradient and its dual are one argument.
+            self._role = arguments.role_of(mem)
         self._texts = {
             s.axis: f"({self._text(s.first)}, {self._text(s.last)})" for s in access.slices
         }
@@ -330,8 +361,7 @@ class Extent:
         """Return the field or array that the access reaches in a launch; None for no field."""
         if self._field is not None:
             return self._field()
-        found = args[self._number]
-        return found.adjoint if self._derived else found
+        return field_in_role(args[self._number], self._role)
 
     def box(self, args: tuple[Any, ...]) -> Box | None:
         """Return the field and the only row (None: any) that the access reaches; None for no field."""
@@ -380,3 +410,45 @@ def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
 def _is_zero(value: nodes.Value) -> bool:
     # A constant vector is zero if all its components are.
     return isinstance(value, Const) and not np.any(value.value)
+
+
+# ---- versions of array arguments
+
+
+def touch_array(
+    array: Any,
+    role: Role,
+    now: int,
+    time: tuple[int, int] | None,
+    slices: dict[int, tuple[int, int]],
+    writer: object,
+) -> None:
+    """Stamp a write to an array argument (or to its gradient or dual) within these slices."""
+    if isinstance(array, Field):
+        f = field_in_role(array, role)
+        if f is not None:
+            # The time axis is chosen by the first kernel that indexes with an argument, for arrays as for
+            # captured fields (`access_summary._choose_axes`).
+            axis, stride = time or (f.versions.axis, 0)
+            if f.versions.axis is not None:
+                axis = f.versions.axis
+            if axis in slices:
+                f.versions.written_slice((axis, *slices[axis]), stride, f.shape[axis], now, writer)
+            else:
+                f.versions.written(None, now, writer)
+        return
+    # A NumPy array or tensor may be a view of a field's memory (`to_numpy` without a copy, DLPack): its write
+    # is one of that field.
+    for f in members(session.exported):
+        if shares(array, f):
+            f.versions.written(None, now, writer)
+
+
+def array_changed(array: object, since: int, slices: dict[int, tuple[int, int]]) -> bool:
+    """Tell whether an array argument was written within these slices after a clock reading."""
+    # Arrays of other libraries have no versions: what Python does with their memory can not be seen.
+    if not isinstance(array, Field) or array.versions.latest <= since:
+        return False
+    versions = array.versions
+    known = None if versions.axis is None else slices.get(versions.axis)
+    return versions.changed(None if known is None else versions.row_within(*known), since)

@@ -1,7 +1,7 @@
 """The derivative of a specialization: another kernel, made when it is first asked for.
 
-Reverse mode is the only direction yet. A further one is a member of `Direction` and a row of
-`_DIFFERENTIATE`; what runs, summarizes and compiles a derivative does not depend on it.
+In reverse mode it runs after the kernel, and `Derivative` has what that takes. In forward mode it runs in the
+kernel's place: it is a variant of the specialization (`specialization.WithTangents`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from diffsim.errors import (
     KEEP,
     AutodiffError,
     GlobalDataAccessError,
     KernelSimplicityError,
+    MissingGradientError,
     together,
 )
 from diffsim.ir import nodes
@@ -25,7 +26,6 @@ from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.autodiff.activity import Activity, read_after_leak
 from diffsim.passes.autodiff.reverse import Adjoint
 from diffsim.passes.autodiff.split_tasks import with_advice
-from diffsim.passes.forms.task_versions import NewVersion
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable, same_error
 from diffsim.runtime.fields.adjoints import is_lent
@@ -47,6 +47,7 @@ class Direction(enum.Enum):
     """Which way derivatives flow through a kernel."""
 
     REVERSE = "reverse"
+    FORWARD = "forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +59,31 @@ class Mode:
         is_detached: whether what the kernel stores is constant (`ds.ad.no_grad`): its adjoint only clears
             the gradients of what was overwritten.
         is_in_place: whether the tape restores, before the adjoint runs, what the kernel overwrote.
+        width: how many tangents forward mode computes at once.
     """
 
     direction: Direction = Direction.REVERSE
     is_detached: bool = False
     is_in_place: bool = False
+    width: int = 1
 
 
-class _Differentiate(Protocol):
-    def __call__(
-        self,
-        kernel: nodes.Kernel,
-        /,
-        *,
-        relaxed: bool,
-        detached: bool,
-        in_place: bool,
-        new_version: NewVersion,
-    ) -> Adjoint: ...
+def missing_dual(s: Store | Atomic, what: str = "") -> MissingGradientError:
+    """Return the error for a store of a value with a tangent to memory without a dual.
 
-
-# The only place that knows how a direction is implemented.
-_DIFFERENTIATE: dict[Direction, _Differentiate] = {Direction.REVERSE: compiler.differentiate}
+    Args:
+        s: the store.
+        what: what the memory is in this launch, if not a field of the program.
+    """
+    name = s.mem.name
+    return MissingGradientError(
+        f"{name} is given a value with a tangent, and {what or f'{name} has no dual'}: the chain of "
+        "derivatives would break here without a word",
+        s.span,
+        hint=f"pass a ds.ndarray as {name}"
+        if what
+        else f"declare {name} with needs_dual=True; in ds.ad.FwdMode it is lent a dual",
+    )
 
 
 class Derivative:
@@ -175,7 +179,7 @@ class Derivative:
             ) from None
 
     def _made(self, *, relaxed: bool) -> Adjoint:
-        made = _DIFFERENTIATE[self.mode.direction](
+        made = compiler.differentiate(
             self.specialization.ir,
             relaxed=relaxed,
             detached=self.mode.is_detached,

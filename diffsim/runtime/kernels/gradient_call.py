@@ -1,4 +1,4 @@
-"""`kernel.grad(...)`: runs the derivative of an earlier launch with the same arguments.
+"""`kernel.grad(...)` runs the derivative of an earlier launch; `kernel.jvp(...)` a launch with its tangents.
 
 Which launch that is, `launch_history.py` decides. What the derivative loads must still be as it was at that
 launch; this is checked by the derivative's launch function, and refused with the user's line.
@@ -24,7 +24,7 @@ from diffsim.ir import nodes
 from diffsim.ir.nodes import Load
 from diffsim.ir.print_format import Listing
 from diffsim.ir.printer import print_kernel
-from diffsim.ir.types import an
+from diffsim.ir.types import an, size_of
 from diffsim.lang.host.signatures import checked_methods, need_whole
 from diffsim.lang.types.descriptions import describe
 from diffsim.passes.autodiff.activity import missing_gradient
@@ -32,9 +32,11 @@ from diffsim.runtime import compiler
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import ZERO, poison
+from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_history import gradient_calls, were_recomputed
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
+from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 
 _FOREVER = 1 << 62
 """A clock reading that no write is younger than: for a derivative that needs no launch."""
+
+
+FORWARD = Mode(Direction.FORWARD)
+"""One tangent."""
 
 
 class GradientCall:
@@ -150,11 +156,18 @@ class GradientCall:
     def _check_callable(self, returned: object) -> None:
         """Refuse a call that belongs to no launch, or that could not give the right gradient."""
         if session.tape is not None:
+            forward = session.tape.tangents
+            why = (
+                "its gradients would have no tangents"
+                if forward
+                else "the tape would add to the same gradients"
+            )
             raise AutodiffError(
-                f"{self.name}.grad can not run while a tape is recording: the tape would "
-                "add to the same gradients",
+                f"{self.name}.grad can not run while {at_work(session.tape)}: {why}",
                 Span.of_caller(),
-                hint="call it before or after the tape",
+                hint="call it before or after the block"
+                if forward
+                else "call it before or after the tape",
             )
         if self.specialization.is_elsewhere():
             raise self._not_launched("since ds.init() chose another backend")
@@ -342,6 +355,88 @@ class GradKernel:
 
     def __repr__(self) -> str:
         return f"<gradient of the kernel {self.kernel.source.name}>"
+
+
+@checked_methods("ir llvm ptx")
+class JvpKernel:
+    """The kernel with its tangents: `kernel.jvp(...)` launches it, and computes duals from duals.
+
+    Nothing is cleared or seeded: the duals of what the kernel reads are as the program has set them. A
+    kernel that returns something gives that, and its tangent.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.kernel, "jvp")
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        try:
+            return self._launch(self.kernel.bind(args, kwargs))
+        except DiffsimError as error:
+            error.leave_package()
+            raise
+
+    def _launch(self, args: tuple[object, ...]) -> Any:
+        name = self.kernel.source.name
+        tape = session.tape
+        if tape is not None:
+            raise AutodiffError(
+                f"{name}.jvp can not run while {at_work(tape)}",
+                Span.of_caller(),
+                hint=f"write {name}(...), whose tangents are computed there"
+                if tape.tangents
+                else "call it before or after the tape",
+            )
+        special, values = self._specialize(args)
+        made = special.with_tangents(values, FORWARD, lent=False)
+        if not made.duals:
+            raise MissingGradientError(
+                f"nothing that {name} reads or writes has a dual",
+                Span.of_caller(),
+                hint="declare the fields that it reads and writes with needs_dual=True",
+            )
+        if made.leaks:
+            raise together([missing_dual(s) for s in made.leaks])
+        found = made.launch(*values)
+        if special.ir.result is None:
+            return None
+        value, tangents = found if made.returns_active else (found, None)
+        t = special.ir.result.dtype
+        flat = [0.0] * size_of(t) if tangents is None else tangents.ravel().tolist()
+        return value, made.as_declared(flat if t.shape else flat[0])
+
+    def _specialize(self, args: tuple[object, ...]) -> tuple[Specialization, tuple[Any, ...]]:
+        """Return the kernel compiled for these arguments and for what it captures now."""
+        kernel = self.kernel
+        while True:
+            special, values = kernel.specialize(args, by_field=kernel.gives_fields(args))
+            if not special.captures_changed():
+                return special, values
+            kernel.forget()
+
+    def _ir(self, args: tuple[object, ...]) -> nodes.Kernel:
+        special = self.kernel._only(args)
+        # Templates and numbers are compiled in or blank; an array is there if it was given.
+        arrays = {p.name: a for p, a in zip(self.kernel.call_parameters, args, strict=False)}
+        given = tuple(arrays.get(p.name) for p in special.arguments.parameters)
+        return special.with_tangents(given, FORWARD, lent=False).ir
+
+    def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
+        """Return the kernel with its tangents in diffsim's IR after a stage, as `kernel.grad.ir`."""
+        return Listing(print_kernel(compiler.ir_after(self._ir(args), after)))
+
+    def llvm(self, args: tuple[object, ...] = ()) -> str:
+        """Return it in LLVM IR, as handed to LLVM for the CPU."""
+        return Listing(compiler.llvm_text(self._ir(args)))
+
+    def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
+        """Return it as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        return ptx_of(self._ir(args), sm)
+
+    def __repr__(self) -> str:
+        return f"<tangents of the kernel {self.kernel.source.name}>"
 
 
 def ptx_of(kernel: nodes.Kernel, sm: int) -> str:

@@ -39,7 +39,7 @@ from diffsim.runtime.kernels.arguments import (
     find_same,
     takes_field,
 )
-from diffsim.runtime.kernels.gradient_call import GradKernel, ptx_of
+from diffsim.runtime.kernels.gradient_call import GradKernel, JvpKernel, ptx_of
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.template_arguments import template_key
 from diffsim.runtime.kernels.translation import translate
@@ -96,6 +96,7 @@ class Kernel(Named):
         self.specializations = {}
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
+        self._jvp: JvpKernel | None = None
         self._signature = None
         self._kinds: list[str] = []
         self._count = -1  # that of no call: the first one is bound, which asks for the signature
@@ -344,6 +345,13 @@ class Kernel(Named):
         if self._grad is None:
             self._grad = GradKernel(self)
         return self._grad
+
+    @property
+    def jvp(self) -> JvpKernel:
+        """The kernel with its tangents (forward mode), itself called like a kernel."""
+        if self._jvp is None:
+            self._jvp = JvpKernel(self)
+        return self._jvp
 
     def _only(self, args: tuple[object, ...]) -> Specialization:
         if not isinstance(args, (tuple, list)):

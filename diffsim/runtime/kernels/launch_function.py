@@ -22,12 +22,17 @@ from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.device_array import DeviceArray, known_as
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures
-from diffsim.runtime.kernels.access_summary import LaunchArguments, slice_along, versions_of
-from diffsim.runtime.kernels.aliasing import check_separate, shares
+from diffsim.runtime.kernels.access_summary import (
+    LaunchArguments,
+    array_changed,
+    slice_along,
+    touch_array,
+    versions_of,
+)
+from diffsim.runtime.kernels.aliasing import check_separate
 from diffsim.runtime.kernels.arguments import flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
 from diffsim.runtime.session import session
-from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative
@@ -198,6 +203,10 @@ def _write_arrays(
         mem: Mem = special.arguments.arrays[p.name]._mem
         w.space["$bind"] = bind_array
         w.emit(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
+        dual = special.arguments.duals.get(mem)
+        if dual is not None:
+            given = f"{p.name}.duals[{special.arguments.width}]"
+            w.emit(f"$bind({w.use(compiled, 'compiled')}, {w.use(dual, 'mem')}, {given})")
 
 
 def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
@@ -292,10 +301,10 @@ def write_stamps(
         if a.mem.kind == "array":
             w.space["$touch_array"] = touch_array
             name = special.arguments.array_name(a.mem)
-            derived = a.mem is special.arguments.arrays[name]._mem.grad
+            role = special.arguments.role_of(a.mem)
             # Which field an array is, and which axis has its rows, is known at the launch only.
             slices = f"{_time_text(a, special)}, {_slices_text(a, special)}"
-            lines = [f"$touch_array({name}, {derived}, $now, {slices}, {who})"]
+            lines = [f"$touch_array({name}, {role}, $now, {slices}, {who})"]
         else:
             lines = _stamp_lines(w, special, a, writer)
         text = "\n".join(lines)
@@ -308,10 +317,11 @@ def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: ob
     """Return the lines that stamp the versions of a captured field."""
     versions, number = versions_of(a.mem), str(versions_of(a.mem).name(writer))
     v, who = w.use(versions, "v"), w.use(writer, "who")
-    # Spares the clearing of gradients that are zeros already.
-    more = [f"{v}.dirty = True"] if a.mem.is_grad else []
+    # Spares the clearing of gradients and duals that are zeros already.
+    derivative = a.mem.is_grad or a.mem in special.duals
+    more = [f"{v}.dirty = True"] if derivative else []
     s = slice_along(a, versions.axis)
-    if versions.axis is None and not a.mem.is_grad:
+    if versions.axis is None and not derivative:
         # What the IR decides is decided: there are no rows, or the first launch makes them.
         s = a.time_slice if a.time_slice and a.time_slice.block is None else None
     # A write that is not confined to a known row may have changed any of them.
@@ -344,45 +354,6 @@ def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: ob
     ]
 
 
-def touch_array(
-    array: Any,
-    derived: bool,
-    now: int,
-    time: tuple[int, int] | None,
-    slices: dict[int, tuple[int, int]],
-    writer: object,
-) -> None:
-    """Stamp a write to an array argument (or to its gradient) within these slices."""
-    if isinstance(array, Field):
-        f = array.adjoint if derived else array
-        if f is not None:
-            # The time axis is chosen by the first kernel that indexes with an argument, for arrays as for
-            # captured fields (`access_summary._choose_axes`).
-            axis, stride = time or (f.versions.axis, 0)
-            if f.versions.axis is not None:
-                axis = f.versions.axis
-            if axis in slices:
-                f.versions.written_slice((axis, *slices[axis]), stride, f.shape[axis], now, writer)
-            else:
-                f.versions.written(None, now, writer)
-        return
-    # A NumPy array or tensor may be a view of a field's memory (`to_numpy` without a copy, DLPack): its write
-    # is one of that field.
-    for f in members(session.exported):
-        if shares(array, f):
-            f.versions.written(None, now, writer)
-
-
-def array_changed(array: object, since: int, slices: dict[int, tuple[int, int]]) -> bool:
-    """Tell whether an array argument was written within these slices after a clock reading."""
-    # Arrays of other libraries have no versions: what Python does with their memory can not be seen.
-    if not isinstance(array, Field) or array.versions.latest <= since:
-        return False
-    versions = array.versions
-    known = None if versions.axis is None else slices.get(versions.axis)
-    return versions.changed(None if known is None else versions.row_within(*known), since)
-
-
 # ---- the functions
 
 
@@ -399,12 +370,15 @@ def forward(special: Specialization) -> Callable[..., Any]:
     w = Writer(special.name, params)
     w.space["$Outdated"] = Outdated
     _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
-    captures.write_checks(w, special, "raise $Outdated")
+    if special.looks_at_captures:
+        captures.write_checks(w, special, "raise $Outdated")
     recorded = w.use(special.recorded_as, "special")
     # A recorder may copy what the kernel will overwrite, or put an instrumented variant in its place; the
     # variant reports the launch itself.
-    if special.accesses.writes and special.is_announced:
-        w.emit(_LISTENER, "if $tape and $tape.intercepts:")
+    if special.is_announced and (special.accesses.writes or special.returns_float):
+        # What writes nothing is replaced in forward mode alone.
+        wanted = "intercepts" if special.accesses.writes else "tangents"
+        w.emit(_LISTENER, f"if $tape and $tape.{wanted}:")
         w.emit(f"    $other = $tape.launching({recorded}, {_tuple_text(params)})")
         w.emit("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     # From here on a failure may leave memory half written.
@@ -433,12 +407,12 @@ def forward(special: Specialization) -> Callable[..., Any]:
     if special.differentiable:
         _write_launch_note(w, special, seed)
     if special.on_tape:
-        if not (special.accesses.writes and special.is_announced):
+        if not (special.is_announced and (special.accesses.writes or special.returns_float)):
             w.emit(_LISTENER)
         w.emit("if $tape:")
         w.emit(f"    $tape.launched({recorded}, {_tuple_text(params)}, $now, {seed})")
         # In place of a number the program receives one that the tape follows.
-        if special.derivative.returns_active:
+        if special.returns_active:
             w.emit("    return $tape.returned($result)")
     if special.accesses.writes:
         w.note_failure(whole, special.cut_short)

@@ -19,13 +19,14 @@ import numpy as np
 from diffsim.errors import KernelStateError
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
-from diffsim.ir.types import TensorType
+from diffsim.ir.types import TensorType, size_of
 from diffsim.lang.frontend.translate import Translation
 from diffsim.lang.host.observations import identities
 from diffsim.lang.types.matrix import Matrix
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.transforms.args_from_fields import load_args_from_fields
+from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
@@ -41,7 +42,7 @@ from diffsim.runtime.kernels.instrumentation import (
 )
 from diffsim.runtime.kernels.launch_checks import accessed_elements
 from diffsim.runtime.kernels.launch_history import LaunchHistory
-from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.locked_cached_property import locked_cached_property, making
 from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
 from diffsim.runtime.session import session
 
@@ -62,6 +63,7 @@ class Specialization:
         mode: how its derivative is made.
         instrumentation: a change of the IR before it is compiled; None: none.
         origin: the specialization that it is a variant of; itself if it is none.
+        duals: the memories that hold tangents, in a kernel that computes some.
         launches: when it was launched; variants share it.
         dependencies: the objects without which it is stale; variants share them.
         accesses: what a launch reads and writes.
@@ -99,6 +101,7 @@ class Specialization:
         self.variants: dict[Any, Any] = {}
         self.part_of: tuple[Specialization, int] | None = None
         self.loads_arguments = False
+        self.duals: frozenset[Mem] = frozenset()
         self.origin = origin or self
         # A variant shares what belongs to the launches rather than to the code: a launch of either is one
         # launch of the kernel, and a field that is gone makes both useless.
@@ -122,9 +125,10 @@ class Specialization:
         self.lifted_in = session.generation if session.options.lifts_rules else None
         # A kernel without gradients is recorded if it writes: it may overwrite what another adjoint loads
         # again, or a float that leads to the loss.
-        self.on_tape = self.differentiable or bool(self.accesses.writes) or self._returns_float()
+        self.on_tape = self.differentiable or bool(self.accesses.writes) or self.returns_float
 
-    def _returns_float(self) -> bool:
+    @locked_cached_property
+    def returns_float(self) -> bool:
         """Return whether its result is a float that may depend on floats in memory, which a tape follows."""
         result = self.ir.result
         reads = self.accesses.reads
@@ -247,6 +251,16 @@ class Specialization:
         return self if self.instrumentation is None else self.origin
 
     @property
+    def returns_active(self) -> bool:
+        """Whether a recorder gives the program a value that it follows, in place of what is returned."""
+        return self.derivative.returns_active
+
+    @property
+    def looks_at_captures(self) -> bool:
+        """Whether a launch asks whether captured values are what they were."""
+        return True
+
+    @property
     def is_announced(self) -> bool:
         """Whether a launch is announced to a recorder that intercepts launches.
 
@@ -260,7 +274,7 @@ class Specialization:
     def executable(self) -> Executable:
         """Its machine code; a variant for another mode differs in its derivative alone."""
         # Detached and in-place variants have their primal code in common with the origin.
-        if self.origin is not self and self.instrumentation is None:
+        if self.ir is self.origin.ir and self.origin is not self and self.instrumentation is None:
             return self.origin.executable
         how = self.instrumentation or option_checks(self.ir, self.watch)
         return compiled(self.ir, self.backend, how)
@@ -301,14 +315,14 @@ class Specialization:
 
     def returned(self) -> Any:
         """Return what the last launch returned."""
-        executable = self.executable
-        found = executable.returned()
-        t = executable.result.dtype if executable.result is not None else None
+        return self.as_declared(self.executable.returned())
+
+    def as_declared(self, found: Any) -> Any:
+        """Return what the kernel returned, as scalars, in the type that it declares."""
         wanted = self.kernel.signature.result
         # The executable returns scalars; only the frontend's type tells a matrix from a list.
         if isinstance(wanted, TensorType):
             return Matrix(np.array(found).reshape(wanted.shape), wanted.scalar)
-        assert t is not None
         return found
 
     def cut_short(self) -> None:
@@ -360,6 +374,96 @@ class Specialization:
     def gradient_call(self) -> GradientCall:
         """`kernel.grad(...)` for its launches."""
         return GradientCall(self)
+
+    def with_tangents(self, args: tuple[Any, ...], mode: Mode, *, lent: bool) -> WithTangents:
+        """Return the kernel with tangents, for the duals that the fields of this launch have now.
+
+        Args:
+            args: those of the launch.
+            mode: forward mode, of some width; detached: all that the kernel stores is constant.
+            lent: whether duals count that the program did not declare.
+
+        Raises:
+            AutodiffError: and its kind, where something has no tangent.
+        """
+        duals = {
+            m: f.duals[mode.width]
+            for m in self.ir.mems
+            if isinstance(f := self.object_of(m, args), Field)
+            and mode.width in f.duals
+            and (lent or f.declares_dual)
+        }
+        # Arrays are other ones at each launch, and a variant is for all that have a dual.
+        key = mode, *((m, None if m.kind == "array" else f.number) for m, f in duals.items())
+        variants = self.origin.variants
+        if key not in variants:
+            with making:
+                if key not in variants:
+                    variants[key] = WithTangents(self.origin, duals, mode)
+        found: WithTangents = variants[key]
+        return found
+
+
+class WithTangents(Specialization):
+    """A kernel that computes tangents besides: forward mode launches it in place of the kernel.
+
+    Attributes:
+        leaks: stores of values with a tangent to memories without a dual.
+    """
+
+    def __init__(self, origin: Specialization, duals: dict[Mem, Field], mode: Mode) -> None:
+        arrays = {}
+        for m, f in duals.items():
+            if m.kind == "array":
+                arrays[m] = Mem(f"{m.name}.dual", m.dtype, len(f.shape), None, "array")
+            m.dual = arrays.get(m, f._mem)
+        try:
+            made = compiler.with_tangents(origin.ir, width=mode.width, detached=mode.is_detached)
+            found = frozenset(m.dual for m in duals if m.dual is not None)
+        finally:
+            # Which memories have a dual is a question of the launch, not of the kernel.
+            for m in duals:
+                m.dual = None
+        super().__init__(
+            origin.kernel,
+            origin.key,
+            origin.translation,
+            made.ir,
+            origin.arguments.with_duals(arrays, mode.width),
+            origin.simplicity,
+            mode=mode,
+            origin=origin,
+        )
+        self.duals = found
+        self.leaks = made.leaks
+        self._returns_active = made.returns_active
+
+    @property
+    def recorded_as(self) -> Specialization:
+        return self.origin
+
+    @property
+    def is_announced(self) -> bool:
+        return False
+
+    @property
+    def looks_at_captures(self) -> bool:
+        # The kernel that it is launched in place of has just looked.
+        return False
+
+    @property
+    def returns_active(self) -> bool:
+        return self._returns_active
+
+    def returned(self) -> Any:
+        """Return what the last launch returned; with its tangents, if it has some: an array, one each."""
+        found = self.executable.returned()
+        wanted = self.kernel.signature.result
+        if not self.returns_active or wanted is None:
+            return self.as_declared(found)
+        n = size_of(wanted)
+        value = self.as_declared(found[:n] if wanted.shape else found[0])
+        return value, np.array(found[n:], np.float64).reshape(self.mode.width, *wanted.shape)
 
 
 def _borrows(mem: Mem) -> bool:
