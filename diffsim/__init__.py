@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from diffsim import ad, errors, math
 from diffsim.ad.field_ops import clone, copy
 from diffsim.ad.field_ops import stop_grad_outside as _stop_grad_outside
+from diffsim.ad.replay.loaded_tape import load_tape
 from diffsim.ad.tape import Tape
 from diffsim.errors import (
     AccessError,
@@ -269,6 +270,7 @@ __all__ = [
     "kl",
     "l",
     "lgamma",
+    "load_tape",
     "log",
     "log2",
     "loop_config",

@@ -17,7 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.checks.integrity import check_kernels, no_record, session_reset
+from diffsim.ad.checks.integrity import (
+    check_kernels,
+    check_repeatable,
+    no_record,
+    session_reset,
+)
 from diffsim.ad.checks.launch_conditions import check_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.checks.refusals import refuse_program, with_others
@@ -30,6 +35,7 @@ from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.program import Replay
+from diffsim.ad.replay.saved_tape import save as save_tape
 from diffsim.ad.reverse.backward import (
     ClearedGradients,
     Hook,
@@ -49,6 +55,7 @@ from diffsim.lang.host.signatures import (
     is_one_of,
     need_bool,
     need_function,
+    need_path,
 )
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.host.unsupported import no_attribute
@@ -62,7 +69,7 @@ from diffsim.tracebacks import entries
 
 
 @entries("__enter__ __exit__ __reduce_ex__ stats")
-@checked_methods("__init__ backward replay zero reset on_backward record_func")
+@checked_methods("__init__ backward replay save zero reset on_backward record_func")
 class Tape(Drawn):
     """Records what runs inside of `with`, for gradients.
 
@@ -327,17 +334,22 @@ class Tape(Drawn):
             KernelStateError: a number that was compiled in has changed.
             AccessError: a check in a kernel (`debug=True`) failed.
         """
-        if not self.complete or not self.entries:
-            raise no_record("replay")
-        if self.recorder.validating or self.recorder.checking_nan:
-            raise AutodiffError(
-                "a tape can not be replayed with validation=True or check_nan=True, since a replay looks at "
-                "nothing",
-                Span.of_caller(),
-                hint="record it anew each time: with tape: ...",
-            )
-        # A replay of an incomplete record would be another program than the one that ran.
-        self.recorder.integrity.check(self.entries.firsts())
+        replay = self._checked_replay("replay", arguments)
+        # After all checks: a refused replay leaves gradients and loss as they were.
+        self._inputs.write(arguments)
+        self._clear()
+        self._replay = replay
+        replay.forward()
+        # The fields are now as at the end of the block, of this run.
+        self.recorder.integrity.ended_at = session.clock
+
+    def _checked_replay(self, aim: str, arguments: Iterable[str] = ()) -> Replay:
+        """Return the record compiled, with these arguments as inputs, if it can be run again now."""
+        recorder = self.recorder
+        looking = recorder.validating or bool(recorder.checking_nan)
+        check_repeatable(
+            self.entries, recorder.integrity, aim, whole=self.complete, looking=looking
+        )
         if arguments:
             self._add_inputs(arguments)
         replay = self._replay
@@ -346,13 +358,25 @@ class Tape(Drawn):
             replay = Replay(self.entries, self.generation, all_written(self.entries.firsts()))
         replay.check()
         check_kernels(self.entries)
-        # After all checks: a refused replay leaves gradients and loss as they were.
-        self._inputs.write(arguments)
-        self._clear()
-        self._replay = replay
-        replay.forward()
-        # The fields are now as at the end of the block, of this run.
-        self.recorder.integrity.ended_at = session.clock
+        return replay
+
+    def save(self, filename: str) -> None:
+        """Write the tape to a file, for `ds.load_tape` in another process or on another machine.
+
+        The file holds the recorded launches and their adjoints, and what the fields hold now.
+
+        Args:
+            filename: where; a file that is there is replaced when all is written.
+
+        Raises:
+            AutodiffError: the tape can not be replayed (see `replay`), or holds text for LLVM.
+            FieldError: the file can not be written; one that was there stays as it was.
+        """
+        need_path(filename, "the filename")
+        replay = self._checked_replay("save")
+        # What has no gradient is refused here and not where the file is loaded.
+        self._check_program()
+        save_tape(filename, replay, self.loss)
 
     def _add_inputs(self, names: Iterable[str]) -> None:
         """Make arguments of the record inputs of its replays."""
@@ -450,20 +474,23 @@ class Tape(Drawn):
         # These checks depend on the entries and their order only, and a replay repeats both.
         known = replay is not None and replay.checked  # the same entries, in the same order
         if not known:
-            check_seeds(record)
-            # Before the adjoints: whether a write from Python clears its gradient depends on it.
-            mark_inputs(record, self.keeps_inputs)
+            self._check_program()
         # The loss starts from 1, which was read from no gradient.
         check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
-        # Compiles them all: what cannot be differentiated is refused with nothing changed.
-        if not known:
-            refuse_program(record, saving=self.recorder.saving, ended_at=integrity.ended_at)
-        elif replay is not None and replay.asks:
+        if known and replay is not None and replay.asks:
             check_launches(record)
         if not known or loss is not self.loss:
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
         if replay is not None:
             replay.checked = True
+
+    def _check_program(self) -> None:
+        """Refuse what can not be differentiated, whatever the loss is; compiles all adjoints."""
+        record, recorder = self.recorder.record, self.recorder
+        check_seeds(record)
+        # Before the adjoints: whether a write from Python clears its gradient depends on it.
+        mark_inputs(record, self.keeps_inputs)
+        refuse_program(record, saving=recorder.saving, ended_at=recorder.integrity.ended_at)
 
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         """Run the pass: clear, seed, run the adjoints, add what was there before."""

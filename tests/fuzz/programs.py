@@ -7,7 +7,7 @@ tell in which order that is done. Wide programs (`wide.py`) have longer rows, an
 planes `u`. Kernels keep to what has one meaning in any order of lanes: a parallel loop reads of what it
 writes its own element only, and what it adds to it does not read. Steps of `main` launch kernels, in loops,
 in rollouts with checkpoints, in blocks without gradients; write from Python; copy fields. Each tape is
-replayed too, if it can be.
+replayed too, if it can be, and once more from a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import contextlib
 import itertools
 import linecache
 import math
+import pathlib
 import re
+import tempfile
 from random import Random
 
 import numpy as np
@@ -33,6 +35,7 @@ PLANES, HEIGHT = 4, 6  # of u, in wide programs
 
 TURNS = ("", "repeated: ", "with a launch between: ", "without it again: ")
 """How often a program is recorded by one line, one after the other."""
+AGAIN = ("replayed ", "from a file ")
 
 
 def shapes(n):
@@ -542,7 +545,7 @@ def _weighed(cells, weights):
 
 
 def run(text, seed, in_place, n=N, single=False, direction=None, before=False, lent=(), **options):
-    """The same by diffsim, and by a replay of its tape; or the AutodiffError of a refusal.
+    """The same by diffsim, by a replay of its tape, and by its file; or the AutodiffError of a refusal.
 
     Args:
         text: the program.
@@ -604,6 +607,10 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, l
             tape.backward()
             final = {k: fields[k].to_numpy() for k in values}
             look()
+            for k in values:
+                fields[k].from_numpy(values[k])
+            fields["at"].from_numpy(at)
+            found.append(from_file(tape, fields, values, direction, lent))
     except AutodiffError as e:
         return e
     except KernelSyntaxError as e:  # of an update that is atomic and would read too late
@@ -696,6 +703,23 @@ def lifted(text, seed):
     return verdict(text, seed, None, lent=lent, rules="lifted")
 
 
+def from_file(tape, fields, values, direction, lent):
+    """The same by the tape in a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "tape.npz")
+        tape.save(file)
+        loaded = ds.load_tape(file)
+    loaded.replay()
+    loaded.backward()
+    there = {k: loaded.fields.get(fields[k].name, fields[k]) for k in values}
+    slope = sum(
+        (there[k].grad.to_numpy() * direction[k]).sum()
+        for k in values
+        if k not in lent and there[k] is not fields[k]
+    )
+    return {k: f.to_numpy() for k, f in there.items()}, loaded.loss[None], slope
+
+
 def verdict(text, seed, in_place, n=N, single=False, lent=(), **options):
     """ "right", "refused", "invalid", or what is wrong; the arguments are those of `run`."""
     options["lent"] = lent
@@ -710,12 +734,12 @@ def verdict(text, seed, in_place, n=N, single=False, lent=(), **options):
     found = run(text, seed, in_place, n, single, direction, **options)
     if isinstance(found, DiffsimError):
         return "refused"
-    ways = list(zip((*TURNS, "replayed "), found, strict=False))
+    ways = list(zip((*TURNS, *AGAIN), found, strict=False))
     if "begin()" in text:
         found = run(text, seed, in_place, n, single, direction, before=True, **options)
         if isinstance(found, DiffsimError):
             return f"refused only where inputs are set before the block: {found}"
-        ways += zip((f"set before: {turn}" for turn in (*TURNS, "replayed ")), found, strict=False)
+        ways += zip((f"set before: {turn}" for turn in (*TURNS, *AGAIN)), found, strict=False)
     near, near_slope = (1e-3, 1e-2) if single else (1e-9, 1e-7)
     for replayed, (final, got_loss, got_slope) in ways:
         for k in end:

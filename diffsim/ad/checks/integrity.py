@@ -165,6 +165,31 @@ def session_reset() -> AutodiffError:
     )
 
 
+def check_repeatable(
+    record: Record, integrity: RecordIntegrity, aim: str, *, whole: bool, looking: bool
+) -> None:
+    """Refuse to run a record again that does not stand for its program.
+
+    Args:
+        record: of a tape.
+        integrity: of the same tape.
+        aim: what it is for, in messages.
+        whole: whether a block of the tape has run to its end.
+        looking: whether the tape looks at each launch.
+    """
+    if not whole or not record:
+        raise no_record(aim)
+    if looking:
+        raise AutodiffError(
+            "a tape can not be replayed with validation=True or check_nan=True, since a replay looks at "
+            "nothing",
+            Span.of_caller(),
+            hint="record it anew each time: with tape: ...",
+        )
+    # A replay of an incomplete record would be another program than the one that ran.
+    integrity.check(record.firsts())
+
+
 def no_record(aim: str) -> AutodiffError:
     """Return the error for a tape without a complete block."""
     return AutodiffError(

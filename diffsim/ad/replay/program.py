@@ -118,6 +118,32 @@ class Replay:
         whole = len(self.written) == len(self._weak)
         return whole and len(self._reverse.asked) == len(self._asked)
 
+    def programs(
+        self, forward: Program, backward: Program, needed: dict[Field, Versions]
+    ) -> _BackwardProgram:
+        """Make both programs anew, to be saved, with the commands added to these; return the second.
+
+        Args:
+            forward: empty, as `backward`.
+            backward: the adjoints' commands.
+            needed: gets the fields that the adjoints load.
+
+        Raises:
+            AutodiffError: whether the adjoints are right depends on more than the record.
+        """
+        first = _ForwardProgram(self.entries, forward)
+        last = _BackwardProgram(self.entries, first.order, first.saved, backward, needed)
+        if not last.valid or last.asked:
+            raise AutodiffError(
+                "this tape can not be saved: whether its gradients are right is known only with each launch, "
+                "since index fields decide which elements they are of"
+                if last.valid or last.asked is None
+                else "this tape can not be saved: it overwrites a value that its gradient needs",
+                Span.of_caller(),
+                hint='record it with ds.Tape(..., in_place="save"), or keep it in this process',
+            )
+        return last
+
     # ---- forward
 
     @property
@@ -260,8 +286,8 @@ class _ForwardProgram:
         notes: when each kernel was launched.
     """
 
-    def __init__(self, entries: Record) -> None:
-        self.program = Program()
+    def __init__(self, entries: Record, program: Program | None = None) -> None:
+        self.program = Program() if program is None else program
         self.order = VersionOrder()
         self.saved: dict[Saved, Part] = {}
         self._writes: dict[Specialization, tuple[list[Extent], Span]] = {}
@@ -389,11 +415,13 @@ class _BackwardProgram:
         entries: Record,
         order: VersionOrder,
         saved: dict[Saved, Part],
+        program: Program | None = None,
+        needed: dict[Field, Versions] | None = None,
     ) -> None:
-        self.program = Program()
+        self.program = Program() if program is None else program
         self._order = order
         self._saved = saved
-        self._needed: dict[Field, Versions] = {}
+        self._needed: dict[Field, Versions] = {} if needed is None else needed
         self.put_back: list[tuple[Place, Place]] = []
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
         self._put_aside = PutAside()
