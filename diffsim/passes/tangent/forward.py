@@ -77,7 +77,7 @@ class _Forward:
         self.primal = kernel
         self.activity = activity
         self.width = width
-        self.builder = TangentBuilder(kernel.span, shares_divisors=width > 1)
+        self.builder = TangentBuilder(kernel.span)
         self.emitter = TangentEmitter(self.builder, activity, width)
         for m in kernel.mems:
             if m.kind == "temp" and m in activity.temps:

@@ -29,14 +29,11 @@ _Key = tuple[object, ...]
 class TangentBuilder(Builder):
     """A builder that computes nothing twice: several tangents share the factors of their rules.
 
-    Args:
-        span: the line that is being translated.
-        shares_divisors: whether tangents are multiplied by one reciprocal instead of divided each.
+    Tangents are multiplied by one reciprocal instead of divided each.
     """
 
-    def __init__(self, span: Span, *, shares_divisors: bool) -> None:
+    def __init__(self, span: Span) -> None:
         super().__init__(span)
-        self.shares_divisors = shares_divisors
         self.tangents: set[Value] = set()
         """Tangents, and what was computed of them."""
         # Value numbering, a table for each open block: what an inner block computes is not visible outside.
@@ -75,7 +72,7 @@ class TangentBuilder(Builder):
 
     def _quotient(self, op: Op, args: tuple[Value, ...], t: Type) -> Value | None:
         """Emit a tangent times a reciprocal; None: not that."""
-        if op is not ops.div or not self.shares_divisors:
+        if op is not ops.div:
             return None
         above, below = args
         # What is no tangent, as the quotient in the rule of `%`, is rounded as its row says.
