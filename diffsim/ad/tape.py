@@ -95,7 +95,7 @@ class Tape(Drawn):
             "refuse" raises GlobalDataAccessError instead. If left out, as `ds.init(rules=...)` says.
         retain_grad: fields (True: all) whose gradients are kept though kernels store into them: the
             gradient with respect to the value stored. Refused where one element is given several
-            values that have an effect.
+            values that have an effect; the first one of an iteration may be treated as a local variable.
         validation: check the global data access rules to the letter, element by element, while the
             program runs (slow): nothing that was read may be written again, and what was written may
             only be added to.

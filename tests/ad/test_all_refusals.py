@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from tests.fuzz import advice
 from tests.support.gradients import field
 
 
@@ -242,3 +243,32 @@ def test_each_of_two_stale_values_has_its_advice():
     error = refusal(products.grad)
     assert len(error.parts) == 2
     assert all("run products(...) again on the same values" in part.hint for part in error.parts)
+
+
+def test_launches_of_a_kernel_that_overwrites_what_it_reads():
+    """Once it may save its state, it is refused for what the launch does: both are said at once."""
+    x, y, loss = field(6), field(6), field()
+
+    @ds.kernel
+    def step():
+        for i in x:
+            x[i] = x[i] ** 2
+        for i in x:
+            y[(i * i) % 4] = x[i]
+
+    def program(**options):
+        with ds.Tape(loss, **options):
+            step()
+
+    error = refusal(program)
+    assert len(error.parts) == 2
+    assert ['in_place="save"' in part.hint for part in error.parts] == [True, False]
+    assert "both store y[" in error.parts[1].message
+    assert refusal(lambda: program(in_place="save")).message == error.parts[1].message
+
+
+@pytest.mark.parametrize("seed", [2, 8])
+def test_advice_is_followed(seed, quick_code):
+    """Options that refusals of random programs name; the gradients then are those of dual numbers."""
+    text, lent = advice.make(seed)
+    assert advice.verdict(text, seed, lent) == "right"

@@ -16,6 +16,7 @@ import time
 
 from tests.cuda import emulated
 from tests.fuzz import (
+    advice,
     by_hand,
     captured,
     cuda,
@@ -53,6 +54,9 @@ def tries(seed, on_cuda, in_order=False):
         return recomputed.make(seed), [
             ("recomputed", functools.partial(recomputed.verdict, seed=seed))
         ]
+    if seed % 32 == 4:
+        text, lent = advice.make(seed, rewrites if seed % 64 == 4 else programs)
+        return text, [("advice", functools.partial(advice.verdict, seed=seed, lent=lent))]
     if seed % 8 == 6:
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
     if seed % 16 == 10:

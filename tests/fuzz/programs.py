@@ -655,10 +655,11 @@ def interrupted(space, turn, seed, fp):
     def wrapped(kernel):
 
         def call(*args):
-            # Steps of rollouts run again, and must do the same.
-            calls[0] -= session.tape.__class__ is TapeRecorder
-            if calls[0] == 0:
-                write_aside()
+            # Steps of rollouts run again, on the way back too, and must do the same.
+            if session.tape.__class__ is TapeRecorder and not session.passes:
+                calls[0] -= 1
+                if calls[0] == 0:
+                    write_aside()
             return kernel(*args)
 
         call.uninterrupted = kernel

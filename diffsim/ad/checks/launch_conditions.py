@@ -35,7 +35,7 @@ def wrong_launches(record: Record) -> Iterator[AutodiffError]:
     switch = not session.options.lifts_rules
     firsts = (e for e in record.firsts() if isinstance(e, Launched))
     for special in dict.fromkeys(e.special for e in firsts if e.special.differentiable):
-        checks = special.derivative.checks_of_any_shape
+        checks = special.derivative.checks_if_lifted
         if checks is None:
             continue
         for entry in _suspects(record, special, checks):

@@ -15,7 +15,6 @@ from diffsim.errors import (
     KEEP,
     AutodiffError,
     GlobalDataAccessError,
-    KernelSimplicityError,
     MissingGradientError,
     together,
 )
@@ -170,7 +169,9 @@ class Derivative:
         # Made only here: an adjoint costs more to make than the kernel itself.
         special = self.specialization
         try:
-            return self._made(relaxed=special.simplicity == "relaxed")
+            return self._made(
+                relaxed=special.simplicity == "relaxed", in_place=self.mode.is_in_place
+            )
         except AutodiffError as error:
             # An option of the kernel's own wins over the switch.
             switch = not (session.options.lifts_rules or special.kernel.simplicity == "strict")
@@ -178,12 +179,12 @@ class Derivative:
                 error, special.ir, may_split=special.may_be_split, switch=switch
             ) from None
 
-    def _made(self, *, relaxed: bool) -> Adjoint:
+    def _made(self, *, relaxed: bool, in_place: bool) -> Adjoint:
         made = compiler.differentiate(
             self.specialization.ir,
             relaxed=relaxed,
             detached=self.mode.is_detached,
-            in_place=self.mode.is_in_place,
+            in_place=in_place,
             new_version=self._new_version,
         )
         # Forms that came to nothing have left theirs.
@@ -261,15 +262,18 @@ class Derivative:
         return LaunchChecks(self.specialization, made) if made.conditions else None
 
     @locked_cached_property
-    def checks_of_any_shape(self) -> LaunchChecks | None:
-        """What a launch would be asked if the kernel simplicity rule did not refuse the derivative."""
+    def checks_if_lifted(self) -> LaunchChecks | None:
+        """What a launch would be asked if no rule refused the derivative."""
         refusal = self.refusal
         if refusal is None:
             return self.checks
-        if not all(isinstance(e, KernelSimplicityError) for e in refusal.parts):
-            return None
-        made = self._made(relaxed=True)
-        return LaunchChecks(self.specialization, made) if made.conditions else None
+        try:
+            made = self._made(relaxed=True, in_place=True)
+        except AutodiffError:
+            return None  # with what it lacks beside the rules
+        # Whether a saved state suffices is no question of a tape that saves none.
+        asked = tuple(c for c in made.conditions if not c.on_saving_tape)
+        return LaunchChecks(self.specialization, made._replace(conditions=asked)) if asked else None
 
     @locked_cached_property
     def accesses(self) -> AccessSummary:
