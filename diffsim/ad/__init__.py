@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
-from diffsim.ad.checkpoint import CheckpointStats, checkpoint
+from diffsim.ad.checkpoint import checkpoint
 from diffsim.ad.custom_gradients import grad_for, grad_replaced, no_grad
 from diffsim.ad.forward import FwdMode
 from diffsim.ad.jacobians.gradcheck import gradcheck, gradcheck_tape
 from diffsim.ad.jacobians.jacobian import jacobian, jacobian_fd
 from diffsim.ad.jacobians.plots import jacobian_plot
+from diffsim.ad.rollout import CheckpointStats
+from diffsim.ad.schedules.plan import CheckpointPlan, checkpoint_plan
 from diffsim.ad.tape import Tape
 from diffsim.lang.builtins.intrinsics import stop_grad
 from diffsim.lang.host.unsupported import absent
@@ -20,11 +22,13 @@ if not TYPE_CHECKING:  # or every name would be one
 
 
 __all__ = [
+    "CheckpointPlan",
     "CheckpointStats",
     "FwdMode",
     "Recorded",
     "Tape",
     "checkpoint",
+    "checkpoint_plan",
     "grad_for",
     "grad_replaced",
     "gradcheck",

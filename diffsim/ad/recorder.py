@@ -113,6 +113,7 @@ class RolloutSummary:
         backward: its adjoint; `again`: runs all of it once more.
         read, written: the fields that it used.
         alive: what its kernels need to stay alive.
+        held_bytes: the memory of what it holds until its backward pass.
     """
 
     def __init__(
@@ -122,7 +123,9 @@ class RolloutSummary:
         read: Iterable[Field],
         written: Iterable[Field],
         alive: dict[Specialization, list[Any]],
+        held_bytes: int,
     ) -> None:
+        self.held_bytes = held_bytes
         self.backward = backward
         self.again = again
         self.read = tuple(read)

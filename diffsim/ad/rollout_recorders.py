@@ -10,10 +10,8 @@ import numpy as np
 
 from diffsim.ad.record.elements import Box, Index, read_elements
 from diffsim.ad.record.entry import Entry
-from diffsim.ad.record.overwrite_saves import OverwriteSaver
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.step_trace import StepTrace
-from diffsim.ad.record.task_launches import saved_as
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, TapeRecorder
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir.nodes import Atomic
@@ -28,12 +26,19 @@ if TYPE_CHECKING:
 
 
 class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
-    """Records steps that are run again on a tape of their own, and the trace of the last one."""
+    """Records steps that are run again on a tape of their own, and the trace of the last one.
 
-    trace: StepTrace
+    Attributes:
+        gives_gradients: whether there was a function with a gradient of its own, which may read anything.
+        rollout_bytes: what rollouts inside of the steps hold.
+    """
+
+    trace: Any  # a `StepTrace`, or what passes its events on to one
 
     def __init__(self, body: TapeRecorder) -> None:
         super().__init__(body)
+        self.gives_gradients = False
+        self.rollout_bytes = 0
         self.body = body
         self.validator, self.nan = body.validator, body.nan
         self.lifting = body.lifting
@@ -72,9 +77,11 @@ class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
         self.body.append(entry)
 
     def replaced(self, name: str, backward: Callable[[], Any], inside: Record) -> None:
+        self.gives_gradients = True
         self.body.replaced(name, backward, inside)
 
     def rolled_out(self, rollout: RolloutSummary) -> None:
+        self.rollout_bytes += rollout.held_bytes
         self.body.rolled_out(rollout)
 
 
@@ -88,7 +95,6 @@ class CarryRecorder(NullRecorder):
         written: fields that are not in the state and that steps write.
         inputs: what steps read and neither the state nor the steps provide, with the first to read it.
         set_grads: the gradients that they write, and where; `seeded_grads`: those set to other than 0.
-        probe: counts what a tape of this step would save; None: not measured.
     """
 
     follows_values = True
@@ -104,31 +110,20 @@ class CarryRecorder(NullRecorder):
         self.fresh: set[Box] = set()
         self.set_grads: dict[Field, Span | None] = {}
         self.seeded_grads: dict[Field, Span | None] = {}
-        self.probe: OverwriteSaver | None = None
+        self.intercepts = outer.intercepts
 
-    def next_step(self, *, measure: bool) -> None:
-        """Begin a new step, in which nothing was overwritten yet.
-
-        Args:
-            measure: whether to count what a tape of this step would save.
-        """
+    def next_step(self) -> None:
+        """Begin a new step, in which nothing was overwritten yet."""
         # Fields that are written again in every step carry nothing over, but only if all that is read
         # was written before in the same step: `fresh` begins empty each time.
         self.fresh = set()
         self.trace = StepTrace()
         self.record = self.trace.record  # values that are returned in it belong to this step alone
         self.traces = [t for t in (self.trace, self.outer.trace) if t is not None]
-        self.probe = OverwriteSaver() if measure else None
-        self.intercepts = measure or self.outer.intercepts
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> None:
         if self.outer.lifting and special not in self.alive:
             self.outer.lend(special, args)
-        # The probe copies as a tape of this step would, and its copies are dropped: their size is what
-        # counts.
-        if self.probe is not None:
-            for part in saved_as(special):
-                self.probe.before_launch(part, args)
         # The tape around the rollout saves what its earlier adjoints need, also before launches in
         # here.
         if self.outer.intercepts:
@@ -138,8 +133,6 @@ class CarryRecorder(NullRecorder):
         self.outer.cut_short(what, span)
 
     def writing(self, field: Field, row: int | None) -> None:
-        if self.probe is not None and not field.is_grad:
-            self.probe.before_write(field, row)
         if self.outer.intercepts:
             self.outer.writing(field, row)
 
@@ -153,9 +146,6 @@ class CarryRecorder(NullRecorder):
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         for trace in self.traces:
             trace.launched(special, args, now, seed)
-        if self.probe is not None:
-            for part in saved_as(special):
-                self.probe.after_launch(part, args)
         # Reads before writes: a launch that reads and writes a field reads what was there before it.
         for a in special.accesses.exposed_reads:
             self._read(special.box(a, args), a.stmt.span)
@@ -172,7 +162,7 @@ class CarryRecorder(NullRecorder):
             # An atomic minimum keeps the old value if that is less, so it reads it, in effect.
             if _is_extreme(a) and not _holds(self.fresh | covered, box):
                 raise _missing(box[0], a.stmt.span)
-            self._write(box, a.stmt.span)
+            self.note_write(box, a.stmt.span)
         # Only elements that the launch certainly stores; a store in a branch leaves old values behind.
         self.fresh |= covered
 
@@ -205,7 +195,7 @@ class CarryRecorder(NullRecorder):
             self.inputs.setdefault(box, span)
             self._input_rows.setdefault(box[0], set()).add(box[1])
 
-    def _write(self, box: Box, span: Span | None) -> None:
+    def note_write(self, box: Box, span: Span | None) -> None:
         """Note a write to a field that is not in the state."""
         field, row = box
         # What a step has read from before the rollout would be something else when it is run again.
@@ -232,7 +222,7 @@ class CarryRecorder(NullRecorder):
     def _written_whole(self, field: Field, index: Index) -> None:
         if field not in self.state:
             rows = len(field.shape) == 1 and index is not None and len(index) == 1
-            self._write((field, index[0] if rows and index else None), Span.of_caller())
+            self.note_write((field, index[0] if rows and index else None), Span.of_caller())
             # A single element that Python sets does not make the rest of the field fresh.
             if index is None or math.prod(field.shape) == 1:
                 self.fresh.add((field, None))
@@ -272,3 +262,90 @@ def _missing(f: Field, span: Span | None) -> AutodiffError:
         hint=f"add {f.name} to state=[...], or set all of it at the start of each step "
         f"({f.name}.fill(0), or a loop that stores every element)",
     )
+
+
+class FirstRunRecorder(RepeatRecorder):
+    """Records a step on a tape of its own in the forward run, where `CarryRecorder` watches it too."""
+
+    def __init__(self, body: TapeRecorder, carry: CarryRecorder) -> None:
+        super().__init__(body)
+        self.carry = carry
+        # What functions and rollouts inside of the step report to the trace is watched as well.
+        self.trace = carry
+
+    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Any:
+        # A kernel that is launched task by task was announced as a whole.
+        if special.part_of is None:
+            self.carry.launching(special, args)
+        return self.body.launching(special, args)
+
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
+        whole, number = special.part_of or (special, 0)
+        if not number:
+            self.carry.launched(whole, args, now, seed)
+        self.body.launched(special, args, now, seed)
+
+    def writing(self, field: Field, row: int | None) -> None:
+        self.carry.writing(field, row)
+        self.body.writing(field, row)
+
+    def lend(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        self.carry.outer.lend(special, args)
+        self.body.lend(special, args)
+
+    def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        if self.carry.intercepts:
+            self.carry.outer.save_before(special, args)
+        self.body.save_before(special, args)
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.carry.cut_short(what, span)
+        self.body.cut_short(what, span)
+
+
+class ConditionRecorder(NullRecorder):
+    """Watches the condition of a rollout, which is not run again: it may not change what steps depend on."""
+
+    def __init__(self, carry: CarryRecorder) -> None:
+        self.carry = carry
+        self.intercepts = carry.intercepts
+        self.trace = carry.outer.trace
+
+    def launching(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        self.carry.launching(special, args)
+
+    def writing(self, field: Field, row: int | None) -> None:
+        self.carry.writing(field, row)
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.carry.cut_short(what, span)
+
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
+        if self.trace is not None:
+            self.trace.launched(special, args, now, seed)
+        for a in special.accesses.writes:
+            box = special.box(a, args)
+            if box is not None:
+                self._changed(box, a.stmt.span)
+
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        if self.trace is not None:
+            self.trace.wrote(field, index, value)
+        self._changed((field, None), Span.of_caller())
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        if self.trace is not None:
+            self.trace.copied(target, source, to, at)
+        self._changed((target, None), Span.of_caller())
+
+    def _changed(self, box: Box, span: Span | None) -> None:
+        field = box[0]
+        if field in self.carry.state or field.is_grad or field.adjoint is not None:
+            raise AutodiffError(
+                f"the condition of the checkpointed rollout changes {field.name}, and it is not run again in "
+                "the backward pass",
+                span,
+                hint="let the step change it; a condition may read fields, and write to fields without "
+                "gradients that no step reads",
+            )
+        self.carry.note_write(box, span)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ad.checkpoint import binomial_plan
 
 pytestmark = pytest.mark.usefixtures("quick_code")
 
@@ -481,7 +480,6 @@ def test_bad_arguments(cpu):
     def step(t):
         pass
 
-    assert len(binomial_plan(0, 10_000, 10)) == 10
     with pytest.raises(ds.FieldError, match="a snapshot of the state takes 8000 bytes"):
         with ds.Tape(loss):
             ds.ad.checkpoint(step, 10, [x], memory=16_159)

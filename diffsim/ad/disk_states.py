@@ -1,0 +1,112 @@
+"""States of a rollout in files: `ds.ad.checkpoint(..., disk=True)`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from diffsim.errors import AutodiffError, FieldError, Span, memory_size
+from diffsim.runtime.fields.field import Field
+
+
+class DiskStates:
+    """A folder for the states of one rollout, removed with it.
+
+    Attributes:
+        most: most bytes of all files at once.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | bool) -> None:
+        """Make a folder of its own in `folder`, or where the system keeps temporary files (True)."""
+        where = None if isinstance(folder, bool) else Path(os.fspath(folder))
+        try:
+            if where is not None:
+                where.mkdir(parents=True, exist_ok=True)
+            self.folder = Path(tempfile.mkdtemp(prefix="diffsim-states-", dir=where))
+        except OSError as problem:
+            raise FieldError(
+                f"states can not be written to {where or tempfile.gettempdir()}: {problem.strerror}",
+                Span.of_caller(),
+                hint="give a folder that can be written to: disk='/path/to/folder'",
+            ) from problem
+        self.most = 0
+        self._sizes: dict[Path, int] = {}
+        weakref.finalize(self, _remove_folder, os.getpid(), self.folder)
+
+    def store(self, step: int, fields: Sequence[Field]) -> DiskState:
+        """Write what fields hold before a step.
+
+        Raises:
+            AutodiffError: the disk is full, or cannot be written to.
+        """
+        path = self.folder / f"{step}.state"
+        part = path.with_suffix(".part")
+        size = sum(f.storage.layout.nbytes for f in fields)
+        try:
+            # Under its name there is a whole file or none.
+            with part.open("wb") as file:
+                for f in fields:
+                    np.save(file, f.storage.to_numpy(), allow_pickle=False)
+            part.replace(path)
+        except OSError as problem:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise AutodiffError(
+                f"the state before step {step} can not be written to {self.folder}: {problem.strerror} "
+                f"(a state takes {memory_size(size)}, and {memory_size(self._used)} are there)",
+                Span.of_caller(),
+                hint="give a folder on another disk (disk='/path/to/folder'), or more memory=, so that fewer "
+                "states are written",
+            ) from problem
+        self._sizes[path] = size
+        self.most = max(self.most, self._used)
+        return DiskState(path, step, self._sizes)
+
+    @property
+    def _used(self) -> int:
+        return sum(self._sizes.values())
+
+
+class DiskState:
+    """A state in a file, which is removed when this object goes."""
+
+    def __init__(self, path: Path, step: int, sizes: dict[Path, int]) -> None:
+        self._path = path
+        self._step = step
+        weakref.finalize(self, _remove_file, os.getpid(), path, sizes)
+
+    def restore(self, fields: Sequence[Field]) -> None:
+        """Set fields to what the file holds."""
+        try:
+            with self._path.open("rb") as file:
+                for f in fields:
+                    f.storage.from_numpy(np.load(file, allow_pickle=False))
+        except (OSError, ValueError) as problem:
+            raise AutodiffError(
+                f"the state before step {self._step} can not be read back from {self._path}: {problem}",
+                Span.of_caller(),
+                hint="leave the files alone until the backward pass has ended, and run the program again",
+            ) from problem
+
+
+# A forked process has copies of the objects, and must leave the files alone.
+
+
+def _remove_file(process: int, path: Path, sizes: dict[Path, int]) -> None:
+    """Remove a file of this process."""
+    if os.getpid() == process:
+        sizes.pop(path, None)
+        path.unlink(missing_ok=True)
+
+
+def _remove_folder(process: int, path: Path) -> None:
+    """Remove a folder of this process."""
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Checkpoint schedules: which states and tapes a rollout holds, and when. No fields, no kernels."""

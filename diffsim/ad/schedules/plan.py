@@ -1,0 +1,147 @@
+"""What a checkpointed rollout is going to do: `ds.ad.checkpoint_plan`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from diffsim.ad.schedules.actions import Action, Holdings, backward, forward
+from diffsim.errors import FieldError, Span, shown
+from diffsim.lang.host.signatures import checked
+
+
+class CheckpointPlan:
+    """The schedule of a checkpointed rollout, which is made step by step as it is iterated.
+
+    Attributes:
+        n_steps: the number of steps.
+        steps_run: how often a step is run, forward and backward together.
+        runs_per_step: that divided by the number of steps.
+    """
+
+    def __init__(self, n_steps: int, options: dict[str, Any], *, disk: bool) -> None:
+        self.n_steps = n_steps
+        self._options = options
+        self._disk = disk
+        self.steps_run = int(self._holdings().planned(n_steps))
+        self.runs_per_step = self.steps_run / max(1, n_steps)
+
+    def _holdings(self) -> Holdings:
+        """Return what is held at the start: the first state."""
+        held = Holdings(**self._options)
+        if self._disk:
+            held.spacing = held.lengths(0)[0]
+        held.add_state(0, None, 0 if self._disk else held.state_bytes)
+        return held
+
+    def __iter__(self) -> Iterator[Action]:
+        held = self._holdings()
+        yield Action("store" if self._disk else "hold", 0)
+        yield from held.follow(forward(0, self.n_steps, held))
+        yield from held.follow(backward(self.n_steps, held))
+
+    def __repr__(self) -> str:
+        return (
+            f"<checkpoint plan: {self.n_steps} steps, {self.steps_run} runs, "
+            f"{self.runs_per_step:.3f} of each step>"
+        )
+
+    def __str__(self) -> str:
+        first = [str(a) for a in itertools.islice(self, 13)]
+        more = ["..."] if len(first) > 12 else []
+        return "\n".join([repr(self), *(f"  {a}" for a in first[:12]), *more])
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the runs from left to right: steps without a tape, on tapes, and reversed; states held.
+
+        Args:
+            ax: matplotlib's axes; None: the present ones.
+
+        Returns:
+            The axes.
+        """
+        from matplotlib import pyplot as plt
+
+        ax = plt.gca() if ax is None else ax
+        at, since = 0, {0: 0}
+        colors = {"run": "tab:gray", "tape": "tab:blue", "reverse": "tab:red"}
+        for a in self:
+            if a.kind in ("hold", "store"):
+                since[a.step] = at
+            elif a.kind == "drop":
+                ax.plot([since.pop(a.step), at], [a.step, a.step], "k:", lw=0.8)
+            elif a.kind in colors:
+                steps = max(1, a.end - a.step) if a.kind == "run" else 1
+                ends = [a.step, a.step + steps]
+                ax.plot(
+                    [at, at + steps], ends[::-1] if a.kind == "reverse" else ends, colors[a.kind]
+                )
+                at += steps
+        for step, begin in since.items():
+            ax.plot([begin, at], [step, step], "k:", lw=0.8)
+        ax.set(xlabel="runs and adjoints of steps", ylabel="step", title=repr(self)[1:-1])
+        return ax
+
+
+@checked
+def checkpoint_plan(
+    n_steps: int,
+    snapshots: int | None = None,
+    *,
+    memory: int | None = None,
+    state_bytes: int = 1,
+    tape_bytes: int | None = None,
+    schedule: Literal["mixed", "binomial"] = "mixed",
+    disk: bool = False,
+) -> CheckpointPlan:
+    """Return the schedule of `ds.ad.checkpoint`, without running anything: print it, iterate it, plot it.
+
+    Args:
+        n_steps: number of steps.
+        snapshots: memory of so many states; about sqrt(n_steps) if left out.
+        memory: or so many bytes for states and tapes.
+        state_bytes: bytes of a state.
+        tape_bytes: bytes that the tape of one step saves; as many as a state if left out.
+        schedule: "mixed" or "binomial".
+        disk: whether states are written to a disk.
+
+    Raises:
+        FieldError: arguments that make no sense; too little memory.
+    """
+    where = Span.of_caller()
+    tape = state_bytes if tape_bytes is None else tape_bytes
+    numbers = {"snapshots": snapshots, "memory": memory, "state_bytes": state_bytes}
+    for name, number in {"n_steps": n_steps, **numbers, "tape_bytes": tape}.items():
+        if number is None and name in ("snapshots", "memory"):
+            continue
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise FieldError(
+                f"{name} is a whole number from 1 on, not {shown(number)}", where, hint="give one"
+            )
+    if snapshots is not None and memory is not None:
+        raise FieldError(
+            "snapshots and memory are both given, and each says how much is held",
+            where,
+            hint="leave one of them out",
+        )
+    if schedule not in ("mixed", "binomial"):
+        raise FieldError(
+            f"{shown(schedule)} has no plan", where, hint='it is "mixed" or "binomial"'
+        )
+    least = tape + (0 if disk else state_bytes)
+    if memory is not None and memory < least:
+        raise FieldError(
+            f"memory={memory} is too little for a state and the tape of one step",
+            where,
+            hint=f"give at least {least}",
+        )
+    options = {
+        "state_bytes": state_bytes,
+        "tape_bytes": tape,
+        "states": snapshots or math.isqrt(n_steps) + 1,
+        "memory": memory,
+        "holds_tapes": schedule == "mixed",
+    }
+    return CheckpointPlan(n_steps, options, disk=disk)
