@@ -143,6 +143,8 @@ from diffsim.runtime.fields.struct_field import StructNamespace as Struct
 from diffsim.runtime.fields.struct_field import make_struct_field as _make_struct_field
 from diffsim.runtime.kernels.kernel import Kernel, kernel
 from diffsim.runtime.kernels.kernel import forget_all as _forget_all
+from diffsim.runtime.observe import profiler
+from diffsim.runtime.observe.profiler import ScopedTimer
 from diffsim.runtime.session import cpu, cuda, device_info, gpu, init, reset, sync
 from diffsim.runtime.session import session as _session
 
@@ -189,6 +191,7 @@ __all__ = [
     "MissingGradientError",
     "OperationError",
     "PrecisionLoss",
+    "ScopedTimer",
     "Struct",
     "StructField",
     "Tape",
@@ -282,6 +285,7 @@ __all__ = [
     "one",
     "polar_decompose",
     "pow",
+    "profiler",
     "randn",
     "random",
     "raw_mod",

@@ -232,6 +232,7 @@ class TapeRecorder(EnclosingRecorder):
         if not self.record:
             self.record.base = session.clock
             looks = self.validating or self.checking_nan or self.snapshot is not None
+            looks = looks or session.options.kernel_profiler  # a repetition's adjoints run natively
             known = self.key is not None and may_wait(self.key)
             if not looks and (self._past is not None or known):
                 self.repetition = Repetition(self._past, self.key, session.clock)

@@ -183,6 +183,7 @@ class Tape(Drawn):
     def _forget_replay(self) -> None:
         self.complete = False  # whether a block has run to its end
         self._failed = False  # whether a backward pass did not
+        self._passes: list[tuple[int, int]] = []  # readings of the clock around each backward pass
         self.generation = session.generation
         self._replay: Replay | None = None
         self._inputs = ReplayInputs()
@@ -442,6 +443,7 @@ class Tape(Drawn):
             raise error from None
         finally:
             session.passes.discard(this_thread)
+            self._passes.append((clock, session.clock))
 
     def _starting_gradients(
         self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None
@@ -562,7 +564,7 @@ class Tape(Drawn):
 
     def stats(self) -> TapeStats:
         """Count what the tape holds."""
-        return stats_of(self.recorder)
+        return stats_of(self.recorder, self._passes)
 
 
 def _line_of_caller(loss: Field | None) -> Key:

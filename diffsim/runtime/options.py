@@ -44,6 +44,7 @@ class Options:
     deterministic: bool = False
     traceback: str = "short"
     check_nan: bool | str | None = None
+    kernel_profiler: bool = False
 
     @property
     def watched_numbers(self) -> str:
@@ -85,6 +86,7 @@ _TYPES: dict[str, type] = {
     "device_scratch_size": int,
     "default_gpu_block_dim": int,
     "deterministic": bool,
+    "kernel_profiler": bool,
 }
 _TYPE_HINTS = {bool: "True or False", int: "a whole number", str: "a text"}
 # A bound that catches mistakes.

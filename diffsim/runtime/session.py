@@ -374,6 +374,7 @@ def init(  # noqa: D417 - each option has its line
             "relaxed" differentiates their loops too. If left out, as `rules` says.
         check_nan: after each launch, find the operation that made a NaN or an infinity which was stored;
             "nan": for NaN alone. If left out, as `debug` says.
+        kernel_profiler: measure each launch, for `ds.profiler` and `tape.stats()`.
         traceback: "short" (default) shows the program's own frames in the tracebacks of diffsim's errors;
             "full" shows those inside of diffsim too.
 

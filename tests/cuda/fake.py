@@ -159,6 +159,7 @@ class FakeDriver:
         self.handles = 100
         self.locked = {}
         self.events = {}
+        self.times = {}
         self.turn = threading.RLock()
         self.queue = deque()
         self.asked = self.done = 0
@@ -191,7 +192,7 @@ class FakeDriver:
             finally:
                 self.working = False
 
-    def event(self):
+    def event(self, *, timed=False):
         self.handles += 1
         self.events[self.handles] = 0
         return self.handles
@@ -200,6 +201,11 @@ class FakeDriver:
         self.look()
         assert event in self.events
         self.events[event] = self.asked
+        self.times[event] = self.asked
+
+    def seconds_between(self, start, end):
+        assert self.done >= self.events[end] >= self.events[start], "events that are not done"
+        return 1e-6 * (self.times[end] - self.times[start])  # a microsecond for each piece of work
 
     def is_done(self, event):
         self.look()

@@ -18,7 +18,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any, NamedTuple
 
 from diffsim.backends.cuda import pycuda_context
@@ -498,11 +498,17 @@ class Driver:
         """
         self._wait("cuStreamQuery", self.stream)
 
-    def event(self) -> int:
+    def event(self, *, timed: bool = False) -> int:
         """Create an event, which counts as done until it is marked; return its handle."""
         made = c_void_p()
-        self._call("cuEventCreate", byref(made), _NO_TIMING)
+        self._call("cuEventCreate", byref(made), 0 if timed else _NO_TIMING)
         return made.value or 0
+
+    def seconds_between(self, start: int, end: int) -> float:
+        """Return the time between two timed events that are done."""
+        found = c_float()
+        self._call("cuEventElapsedTime", byref(found), start, end)
+        return float(found.value) * 1e-3  # the driver gives milliseconds
 
     def mark(self, event: int) -> None:
         """Record the event: it is done when all work submitted so far is."""

@@ -60,6 +60,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (c_void_p, c_uint),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventQuery": (c_void_p,),
+    "cuEventElapsedTime": (c_void_p, c_void_p, c_void_p),
     "cuStreamSynchronize": (c_void_p,),
     "cuModuleLoadData": (c_void_p, c_char_p),
     "cuModuleUnload": (c_void_p,),

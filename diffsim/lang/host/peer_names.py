@@ -37,7 +37,7 @@ _TRANSFORMS = "keep position and rotation apart: a ds.math.vec3 and a matrix; ds
 _SPATIAL = "keep angular and linear parts apart, or in a ds.types.vector(6, ds.f32)"
 _GEOMETRY = "write the query as a @ds.func over fields of vertices and indices"
 _SOLVERS = "write the solver as kernels, or take SciPy's"
-_TIMES = "measure with time.perf_counter() around launches and ds.sync()"
+_TIMES = "write ds.init(kernel_profiler=True), and ds.profiler.print_kernel_profiler_info()"
 _BRIDGES = "arrays go in and out without a copy by DLPack: torch.from_dlpack(x); x.from_numpy(array) copies"
 _FILL = "make the field and fill it: x = ds.field(ds.f32, shape=n); x.fill(1)"
 _OPERATORS = "write the operator: +, -, *, /, //, %, &, |, ^, <<, >>, ~"
@@ -55,7 +55,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "TRACE DEBUG INFO WARN ERROR CRITICAL set_logging_level is_logging_effective": _LOGGING,
         "TaichiAssertionError TaichiCompilationError TaichiNameError TaichiRuntimeError TaichiRuntimeTypeError "
         "TaichiSyntaxError TaichiTypeError": _ERRORS,
-        "profiler": _TIMES,
         "experimental": "leave it out: there are no features on trial",
     },
     "Fields and arrays": {
@@ -138,7 +137,7 @@ WARP: dict[str, dict[str, str]] = {
         "Module ModuleBuildOptions Function get_module get_module_options set_module_options load_module "
         "force_load compile_aot_module load_aot_module clear_kernel_cache clear_lto_cache "
         "get_cpu_kernel_cache_key build_experimental overload get_suggested_block_size": _MODULES,
-        "ScopedTimer timing_* TIMING_* TimingResult ScopedCudaProfiler cuda_profiler_*": _TIMES,
+        "timing_* TIMING_* TimingResult ScopedCudaProfiler cuda_profiler_*": _TIMES,
         "Logger LOG_* ScopedLog* get_logger set_logger print_diagnostics": _LOGGING,
         "Warp*Error": _ERRORS,
         "DeterministicMode": "write ds.init(deterministic=True)",
@@ -269,7 +268,7 @@ TUNING: dict[str, str] = {
     "print_kernel_llvm_ir print_kernel_llvm_ir_optimized print_struct_llvm_ir print_kernel_asm print_kernel_amdgcn": (
         "write print(kernel.llvm()), or print(kernel.ptx())"
     ),
-    "kernel_profiler timeline": _TIMES,
+    "timeline": _TIMES,
     "offline_cache_max_size_of_files offline_cache_cleaning_policy offline_cache_cleaning_factor": (
         "what was not used for longest goes by itself"
     ),

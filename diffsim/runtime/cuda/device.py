@@ -91,6 +91,7 @@ class Device:
         most = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
         self.sm = max(sm for sm in ptx.TARGETS if sm <= most)
         self.pending: dict[Any, int] = {}
+        self._time_events: list[int] = []  # for `mark_time`, not in use now
         self.on_failure: Callable[[BaseException, int], None] = lambda error, clock: None
         self.closed = False
         # Freed buffers by size: programs allocate the same sizes again and again, and cuMemFree waits for all
@@ -287,6 +288,17 @@ class Device:
         """Wait for all work, and raise what a check of a kernel found."""
         self.driver.wait()
         self.check_pending()
+
+    def mark_time(self) -> int:
+        event = self._time_events.pop() if self._time_events else self.driver.event(timed=True)
+        self.driver.mark(event)
+        return event
+
+    def seconds_between(self, start: int, end: int) -> float:
+        self.driver.wait_for_event(end)
+        found = self.driver.seconds_between(start, end)
+        self._time_events += (start, end)
+        return found
 
     def add_pending(self, launched: Any, now: bool, clock: int) -> None:
         """Register a launch whose checks may fail; they are read when Python next waits.

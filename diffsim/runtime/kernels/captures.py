@@ -22,8 +22,8 @@ from diffsim.lang.host.observations import (
 from diffsim.lang.host.provenance import source_of
 
 if TYPE_CHECKING:
-    from diffsim.runtime.kernels.launch_function import Writer
     from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.launch_text import Writer
 
 _MOST_MOVES = 3
 """How many equal values in new objects replace the expected object, so that the fast test of identity holds

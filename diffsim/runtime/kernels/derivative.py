@@ -36,6 +36,7 @@ from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled, f
 from diffsim.runtime.kernels.launch_checks import LaunchChecks
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
+from diffsim.runtime.observe.profiler import ADJOINT, compiling
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -303,7 +304,8 @@ class Derivative:
         how = self.instrumentation
         if how is None and self.watch is not None:
             how = Instrumentation(self.watch.transform, same_error)
-        return compiled(self.ir, self.specialization.backend, how)
+        with compiling(self.specialization.name, ADJOINT):
+            return compiled(self.ir, self.specialization.backend, how)
 
     @locked_cached_property
     def watch(self) -> FiniteWatch | None:

@@ -31,7 +31,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.kernels.instrumentation import compiled
-from diffsim.runtime.kernels.launch_function import Writer
+from diffsim.runtime.launch_text import Writer
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.session import session
 

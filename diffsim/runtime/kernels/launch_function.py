@@ -8,9 +8,7 @@ versions of what is written, call, report errors, tell the tape.
 
 from __future__ import annotations
 
-import linecache
 import operator
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +30,15 @@ from diffsim.runtime.kernels.access_summary import (
 from diffsim.runtime.kernels.aliasing import check_separate
 from diffsim.runtime.kernels.arguments import flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
-from diffsim.runtime.session import session
+from diffsim.runtime.launch_text import Writer
+from diffsim.runtime.observe.profiler import ADJOINT, timer_of
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
     from diffsim.runtime.memory.versions import Versions
     from diffsim.runtime.observe.nonfinite import FiniteWatch
+    from diffsim.runtime.observe.profiler import KernelTimer
 
 # False in one attribute access while no tape records anywhere. `alone` serves the usual case of one recording
 # thread; `listener` also reports to the tapes of other threads.
@@ -46,72 +46,6 @@ _LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $s
 # Combinations of arguments kept for `kernel.grad`: a kernel that is given the time step has one for each
 # step, and a program may run for days.
 _MOST_STAMPS = 1 << 16
-
-
-class Writer:
-    """Collects the text of a launch function and the global names it uses.
-
-    The parameters keep the user's names. Every other name in the text begins with `$`, for which
-    `finish` puts a prefix that no parameter has.
-    """
-
-    def __init__(self, name: str, params: list[str]) -> None:
-        self.name = name
-        self.params = params
-        # Names that the text must not hide: those of the kernel's parameters.
-        self.reserved = list(params)
-        self.lines: list[str] = []
-        self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
-
-    def use(self, thing: object, stem: str) -> str:
-        """Return the global name of an object, made at its first use."""
-        # Linear, but a launch function uses a few dozen objects. By identity: equal objects may not be
-        # interchangeable.
-        for name, have in self.space.items():
-            if have is thing and name.startswith(f"${stem}"):
-                return name
-        name = f"${stem}{len(self.space)}"
-        self.space[name] = thing
-        return name
-
-    def emit(self, *lines: str) -> None:
-        self.lines += ["    " + line for line in lines]
-
-    def guard(self, start: int, lock: object) -> None:
-        """Indent the lines since `start` under a lock: threads of Python share the parameter block."""
-        # Python may switch threads between packing and the call, and a long launch lets go of the GIL
-        # (docs/adr/0022): another thread would overwrite arguments, or the result, that are still needed.
-        self.space["$lock"] = lock
-        self.lines[start:] = ["    with $lock:", *("    " + line for line in self.lines[start:])]
-
-    def note_failure(self, start: int, note: Callable[[], None]) -> None:
-        """Call `note` if the lines since `start` fail after the clock has ticked: memory may be changed."""
-        self.space["$cut_short"] = note
-        # A launch that fails before the clock ticks has changed nothing; `$now` tells the two apart.
-        self.lines[start:] = [
-            "    $now = 0",
-            "    try:",
-            *("    " + line for line in self.lines[start:]),
-            # KeyboardInterrupt, too: it can arrive in the middle of a launch (docs/adr/0022).
-            "    except BaseException:",
-            "        if $now:",
-            "            $cut_short()",
-            "        raise",
-        ]
-
-    def finish(self) -> Callable[..., Any]:
-        prefix = "_"
-        # A parameter of the user's may itself begin with underscores.
-        while any(p.startswith(prefix) for p in self.reserved):
-            prefix += "_"
-        text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
-        text = text.replace("$", prefix)
-        space = {name.replace("$", prefix): thing for name, thing in self.space.items()}
-        file = f"<diffsim launch of {self.name}>"
-        # So that tracebacks, debuggers and profilers show the text.
-        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        exec(compile(text, file, "exec"), space)
-        return space[f"{prefix}launch"]
 
 
 # ---- arguments
@@ -396,7 +330,8 @@ def forward(special: Specialization) -> Callable[..., Any]:
     # Ticked before the call: a write that fails half way must be as new as one that succeeds.
     w.emit("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
-    _write_watched_call(w, special, compiled, special.watch, seed)
+    timer = timer_of(special.name, special.direction, special.backend.device)
+    _write_observed_call(w, special, compiled, special.watch, seed, timer)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
         w.emit("$result = $returned()")
@@ -421,17 +356,30 @@ def forward(special: Specialization) -> Callable[..., Any]:
     return w.finish()
 
 
-def _write_watched_call(
-    w: Writer, special: Specialization, compiled: Executable, watch: FiniteWatch | None, more: str
+def _write_observed_call(
+    w: Writer,
+    special: Specialization,
+    compiled: Executable,
+    watch: FiniteWatch | None,
+    more: str,
+    timer: KernelTimer | None,
 ) -> None:
-    """Call the code; with `check_nan`, look at what it has stored (`more`: the seed, and the cotangent)."""
-    if watch is None:
-        _write_call(w, special, compiled)
-        return
+    """Call the code; with the options for it, measure its time, and look at what it has stored.
+
+    `more` is what a launch is repeated with: the seed, and the cotangent.
+    """
     args = _tuple_text([p.name for p in special.arguments.parameters])
-    w.space["$watch"], w.space["$again"] = watch, run_again
-    w.emit(f"$before = $watch.before{args}")
+    if watch is not None:
+        w.space["$watch"], w.space["$again"] = watch, run_again
+        w.emit(f"$before = $watch.before{args}")
+    if timer is not None:
+        w.space["$mark"], w.space["$measured"] = timer.mark, timer.add
+        w.emit("$begin = $mark()")
     _write_call(w, special, compiled)
+    if timer is not None:
+        w.emit("$measured($now, $begin, $mark())")
+    if watch is None:
+        return
     again = f"$again({w.use(special, 'special')}, $code, {args}, {more})"
     w.emit(f"$watch.look($before, lambda $code: {again}, {args})")
 
@@ -567,7 +515,8 @@ def derivative(of: Derivative) -> Callable[..., None]:
     w.emit("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, accesses.writes, special.kernel.source.head())
     more = "$seed, $g" if of.returns_active else "$seed"
-    _write_watched_call(w, special, compiled, of.watch, more)
+    timer = timer_of(special.name, ADJOINT, special.backend.device)
+    _write_observed_call(w, special, compiled, of.watch, more, timer)
     if params or of.returns_active or compiled.prints:
         w.guard(start, compiled.lock)
     return w.finish()

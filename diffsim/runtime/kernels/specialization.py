@@ -44,6 +44,7 @@ from diffsim.runtime.kernels.launch_checks import accessed_elements
 from diffsim.runtime.kernels.launch_history import LaunchHistory
 from diffsim.runtime.locked_cached_property import locked_cached_property, making
 from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
+from diffsim.runtime.observe.profiler import FORWARD, compiling
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -147,6 +148,11 @@ class Specialization:
     def fields(self) -> list[Field]:
         """Return the fields that the kernel captured."""
         return [m.handle() for m in self.ir.mems if m.kind == "field"]
+
+    @property
+    def direction(self) -> str:
+        """What a launch computes, as tables of times call it."""
+        return FORWARD
 
     def object_of(self, mem: Mem, args: tuple[object, ...]) -> Any:
         """Return the field or array behind a memory in a launch with these arguments; None for others."""
@@ -277,7 +283,8 @@ class Specialization:
         if self.ir is self.origin.ir and self.origin is not self and self.instrumentation is None:
             return self.origin.executable
         how = self.instrumentation or option_checks(self.ir, self.watch)
-        return compiled(self.ir, self.backend, how)
+        with compiling(self.name, self.direction):
+            return compiled(self.ir, self.backend, how)
 
     @locked_cached_property
     def watch(self) -> FiniteWatch | None:

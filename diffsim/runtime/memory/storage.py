@@ -6,6 +6,7 @@ There are two kinds of storage, with the same methods: `HostStorage` here and `D
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -171,17 +172,27 @@ class MemorySpace(Protocol):
     def free_memory_text(self) -> str:
         """Return how much memory is free, in words; empty if that is not known."""
 
+    def mark_time(self) -> Any:
+        """Mark the time when all that was launched so far is done."""
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Return the time between two marks, which are of no use afterwards; waits for them."""
+
 
 class _Host:
     """The memory of the process."""
 
     dlpack = (1, 0)
+    mark_time = staticmethod(time.perf_counter)
 
     def __repr__(self) -> str:
         return "the CPU"
 
     def free_memory_text(self) -> str:
         return ""
+
+    def seconds_between(self, start: float, end: float) -> float:
+        return end - start
 
 
 HOST = _Host()
