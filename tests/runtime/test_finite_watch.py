@@ -262,3 +262,34 @@ def test_a_tape_has_a_gap_then(cpu):
     with ds.Tape(loss):
         root()
     assert x.grad.to_numpy().tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_tangents(array):
+    """The value is finite, its tangent along a long direction is not."""
+    x = field(3, [1, 2, 1])
+    y = ds.ndarray(ds.f64, 3) if array else field(3)
+
+    @ds.kernel
+    def of_field():
+        for i in x:
+            y[i] = ds.exp(300.0 * x[i]) * 1e-200
+
+    @ds.kernel
+    def of_array(y: ds.types.ndarray()):
+        for i in x:
+            y[i] = ds.exp(300.0 * x[i]) * 1e-200
+
+    def run():
+        of_array(y) if array else of_field()
+
+    run()
+    with ds.ad.FwdMode(loss=y, param=x, seed=[1.0, 1.0, 1.0]):
+        run()
+
+    def far():
+        with ds.ad.FwdMode(loss=y, param=x, seed=[1.0, 1e306, 1.0]):
+            run()
+
+    error = refused(far, ".dual[1] became infinite in of_", "in the iteration i = 1")
+    assert error.span.line == line_of(of_array if array else of_field, "ds.exp")

@@ -189,3 +189,13 @@ def test_a_scoped_timer(cpu, capsys):
     assert not capsys.readouterr().out
     with pytest.raises(ds.FieldError, match="active is True or False"):
         ds.ScopedTimer("x", active=1)
+
+
+def test_tangents(measuring):
+    x, y, _, _, wave = measuring
+    with ds.ad.FwdMode(loss=y, param=x, seed=np.ones(3000)):
+        wave(3)
+    wave(3)
+    found = rows(ds.profiler.table())
+    assert found["wave", "tangent"].counter == 1
+    assert found["wave", "forward"].counter == 1

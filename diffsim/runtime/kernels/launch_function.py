@@ -396,7 +396,11 @@ def run_again(
     arrays = [p for p in special.arguments.parameters if p.kind == "array"]
     named = special.arguments.named(args)
     for p in arrays:
-        bind_array(code, special.arguments.arrays[p.name]._mem, named[p.name])
+        mem, given = special.arguments.arrays[p.name]._mem, named[p.name]
+        bind_array(code, mem, given)
+        dual = special.arguments.duals.get(mem)
+        if dual is not None:
+            bind_array(code, dual, given.duals[special.arguments.width])
     code.set_seed(seed)
     w = Writer(special.name, [])
     w.emit("$now = $session.clock")  # what is reported late is of this launch

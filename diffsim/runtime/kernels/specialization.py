@@ -44,7 +44,7 @@ from diffsim.runtime.kernels.launch_checks import accessed_elements
 from diffsim.runtime.kernels.launch_history import LaunchHistory
 from diffsim.runtime.locked_cached_property import locked_cached_property, making
 from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
-from diffsim.runtime.observe.profiler import FORWARD, compiling
+from diffsim.runtime.observe.profiler import FORWARD, TANGENT, compiling
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ class Specialization:
         """What looks for NaN and infinities after each launch; None: nothing does."""
         if self.instrumentation is not None:
             return None
-        if self.origin is not self:
+        if self.ir is self.origin.ir and self.origin is not self:
             return self.origin.watch
         return finite_watch(self.arguments.call_text, self.ir, self.backend, self.written_parts)
 
@@ -452,6 +452,10 @@ class WithTangents(Specialization):
     @property
     def is_announced(self) -> bool:
         return False
+
+    @property
+    def direction(self) -> str:
+        return TANGENT
 
     @property
     def looks_at_captures(self) -> bool:
