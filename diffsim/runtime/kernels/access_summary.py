@@ -313,22 +313,12 @@ def _choose_axes(writes: list[RegionAccess], reads: list[RegionAccess]) -> None:
 class Extent:
     """What one access reaches, as a function of the arguments."""
 
-    __slots__ = ("_arguments", "_field", "_number", "_role", "_slices", "_texts", "access")
+    __slots__ = ("_arguments", "_field", "_slices", "_texts", "access")
 
     def __init__(self, arguments: LaunchArguments, access: RegionAccess) -> None:
         self.access = access
         self._arguments = arguments
-        mem = access.mem
-        self._field: Callable[[], Any] | None = None
-        self._number, self._role = 0, ITSELF
-        if mem.kind != "array":
-            # Temporaries are no fields.
-            self._field = mem.handle if mem.kind == "field" else lambda: None
-        else:
-            name = arguments.array_name(mem)
-            self._number = arguments.place(name)
-            # An array, its gradient and its dual are one argument.
-            self._role = arguments.role_of(mem)
+        self._field = access.mem.handle if access.mem.kind == "field" else None
         self._texts = {
             s.axis: f"({self._text(s.first)}, {self._text(s.last)})" for s in access.slices
         }
@@ -361,7 +351,7 @@ class Extent:
         """Return the field or array that the access reaches in a launch; None for no field."""
         if self._field is not None:
             return self._field()
-        return field_in_role(args[self._number], self._role)
+        return self._arguments.object_of(self.access.mem, args)
 
     def box(self, args: tuple[Any, ...]) -> Box | None:
         """Return the field and the only row (None: any) that the access reaches; None for no field."""

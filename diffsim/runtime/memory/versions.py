@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim import locks
 from diffsim.errors import Span
 from diffsim.runtime.memory.storage import WHOLE
 from diffsim.tracebacks import IS_OWN
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Shared by all fields without rows. Nobody writes to it: there is no valid row number.
 _NO_ROWS = np.zeros(0, np.int64).data
+_dividing = locks.rlock()  # two threads may launch the first kernels that write to a field
 
 Part = tuple[int, int, Any]
 """The versions of a part: the latest, that of the whole, and that of its row or those of all rows."""
@@ -76,12 +78,13 @@ class Versions:
 
     def track_rows(self, axis: int | None, size: int, block: int = 1) -> None:
         """Give each `block` of the `size` indices along this axis a version of its own."""
-        self.axis, self.block = axis, block
         size = -(-size // block)
         # `.data` is a memoryview, whose elements are read and written much faster than a NumPy array's.
         # Zeroed pages are not backed with memory until they are written.
         self.rows = np.zeros(size, np.int64).data
         self.writers = np.zeros(size, np.int32).data
+        # Last, as other threads ask for the axis first.
+        self.block, self.axis = block, axis
 
     def separate(self) -> Versions:
         """Make versions of the same rows that count on another clock, from 0."""
@@ -146,7 +149,9 @@ class Versions:
         """
         axis, first, last = place
         if self.axis is None and 0 <= last - first < stride < size:
-            self.track_rows(axis, size, stride)
+            with _dividing:
+                if self.axis is None:
+                    self.track_rows(axis, size, stride)
 
     def written_slice(
         self, place: tuple[int, int, int], stride: int, size: int, now: int, writer: Any
