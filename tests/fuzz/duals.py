@@ -249,6 +249,8 @@ class Shim:
         for cell in state:
             cell.named = True
         for t in range(n):
+            if not options.get("while_", lambda t: True)(t):
+                break
             step(t)
 
 

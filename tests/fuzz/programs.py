@@ -64,7 +64,15 @@ class Maker:
     """Writes a program."""
 
     turns = "at[i]"
-    hows = ("snapshots=1", "snapshots=2", 'schedule="equidistant"', "memory=4000")
+    hows = (
+        "snapshots=1",
+        "snapshots=2",
+        'schedule="equidistant"',
+        "memory=4000",
+        'schedule="binomial", snapshots=2',
+        "snapshots=2, while_=lambda t: t < 3",
+        "snapshots=1, disk=True",
+    )
 
     def __init__(self, seed, n=N):
         self.r = Random(seed)
