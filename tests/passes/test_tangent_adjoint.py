@@ -110,6 +110,29 @@ def test_tangents_of_adjoints_are_differences_of_gradients(name):
     assert there == pytest.approx(back, rel=1e-10, abs=1e-13 * size)
 
 
+@pytest.mark.parametrize(
+    "name", ["matrices", "loops", "scatter", "a minimum of all lanes", "a minimum of some lanes"]
+)
+def test_machine_code_computes_the_same(name):
+    second = Second(SECOND[name])
+    start, directions = (
+        random_memory(second.primal.primal, 1),
+        directions_of(second.primal.primal, 1),
+    )
+    r = np.random.default_rng(2)
+    memory, after, _ = second.primal.run(start, directions, (3,))
+    held = {m: start[m] if m in second.restored else memory[m] for m in start}
+    rates = {m: directions[0][m] if m in second.restored else after[m][0] for m in after}
+    held |= {m.grad: np.array(r.uniform(-1, 1, start[m].shape)) for m in second.fields}
+    rates |= {m.grad: np.array(r.uniform(-1, 1, start[m].shape)) for m in second.fields}
+    held = {m: a for m, a in held.items() if m in second.adjoint.primal.mems}
+    rates = {m: rates[m] for m in second.adjoint.active}
+    _, want, _ = second.adjoint.run(held, [rates], (3,))
+    _, found = second.adjoint.run_compiled(held, [rates], (3,))
+    for m in want:
+        np.testing.assert_allclose(found[m], want[m], rtol=1e-10, atol=1e-11)
+
+
 @pytest.mark.parametrize("name", ["vectors", "loops", "an adjoint of 0"])
 def test_four_at_once(name):
     check(SECOND[name], width=4)
