@@ -6,7 +6,10 @@ import pytest
 import diffsim as ds
 from diffsim.backends import interpreter
 from diffsim.errors import AutodiffError
+from diffsim.ir.nodes import Mem
+from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.reverse import reverse
+from diffsim.passes.tangent.forward import differentiate
 from tests.support.source import make
 from tests.support.tangents import WithTangents, differences, random_memory
 from tests.support.trace import ir_of
@@ -151,6 +154,27 @@ def test_a_result_without_tangents_stays_as_it_is():
     made = WithTangents(primal)
     assert not made.made.returns_active
     assert made.ir.result is primal.result
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_arguments_may_have_tangents(width):
+    body = "    for i in x:\n        y[i] = x[i] * w.dot(w) * a\n"
+    params = "w: ds.types.vector(2, ds.f64), a: ds.f64"
+    space = fields()
+    primal = ir_of(body, ds.Vector([0.3, 0.7]), 0.5, params=params, **space)
+    x, y = space["x"]._mem, space["y"]._mem
+    made = differentiate(primal, width=width, varying=primal.args)
+    assert [s.mem.name for s in made.leaks] == ["y"]
+    y.dual = Mem("y.dual", y.dtype, 1 + (width > 1), (N, width) if width > 1 else (N,))
+    made = differentiate(primal, width=width, varying=primal.args)
+    verify(made.ir)
+    held = {x: np.ones(N), y: np.zeros(N), y.dual: np.full(y.dual.shape, np.nan)}
+    w, a = np.array([0.3, 0.7]), 0.5
+    r = np.random.default_rng(1)
+    dw, da = r.uniform(-1, 1, (width, 2)), r.uniform(-1, 1, width)
+    interpreter.run(made.ir, held, (w, a, *dw, *da))
+    want = 2 * dw @ w * a + w @ w * da
+    np.testing.assert_allclose(held[y.dual].reshape(N, width), np.tile(want, (N, 1)), rtol=1e-14)
 
 
 # ---- calls

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from diffsim.errors import AutodiffError, together
 from diffsim.ir.nodes import (
     LEAVES,
+    Arg,
     Atomic,
     Block,
     CustomCall,
@@ -49,23 +50,31 @@ class Tangent(NamedTuple):
     returns_active: bool
 
 
-def differentiate(kernel: Kernel, *, width: int = 1, detached: bool = False) -> Tangent:
+def differentiate(
+    kernel: Kernel,
+    *,
+    width: int = 1,
+    detached: bool = False,
+    varying: tuple[Arg, ...] = (),
+) -> Tangent:
     """Return a prepared kernel that computes tangents besides.
 
     Args:
         kernel: the kernel; those of its memories that have a `dual` have tangents.
         width: the number of tangents; if there are several, a dual has one more axis, the last one.
         detached: whether everything is constant: the duals of what is stored become 0 (`ds.ad.no_grad`).
+        varying: arguments that have tangents, which follow the kernel's own arguments: all of the first, all
+            of the second, ... (the seed of an adjoint is one).
 
     Raises:
         AutodiffError: with the user's line, where something has no tangent.
     """
     sources = frozenset(m for m in kernel.mems if m.dual is not None and not detached)
     if any(isinstance(s, CustomCall) for t in kernel.tasks for s in task_statements(t)):
-        _refuse_given(kernel, Activity(kernel, sources))
+        _refuse_given(kernel, Activity(kernel, sources, varying))
         kernel = inline_bodies(kernel)
-    activity = Activity(kernel, sources)
-    work = _Forward(kernel, activity, width)
+    activity = Activity(kernel, sources, varying)
+    work = _Forward(kernel, activity, width, varying)
     ir = eliminate_dead_code(work.kernel())
     return Tangent(ir, tuple(activity.leaks), kernel.result in work.emitter.hidden)
 
@@ -73,12 +82,20 @@ def differentiate(kernel: Kernel, *, width: int = 1, detached: bool = False) -> 
 class _Forward:
     """Emits a kernel with its tangents, task by task."""
 
-    def __init__(self, kernel: Kernel, activity: Activity, width: int) -> None:
+    def __init__(
+        self, kernel: Kernel, activity: Activity, width: int, varying: tuple[Arg, ...]
+    ) -> None:
         self.primal = kernel
         self.activity = activity
         self.width = width
         self.builder = TangentBuilder(kernel.span)
         self.emitter = TangentEmitter(self.builder, activity, width)
+        self.args = list(kernel.args)
+        for a in varying:
+            first = len(self.args)
+            made_args = [Arg(a.type, f"{a.hint}.dual", first + k) for k in range(width)]
+            self.args += made_args
+            self.emitter.bind(a, tuple(made_args))
         for m in kernel.mems:
             if m.kind == "temp" and m in activity.temps:
                 made = tuple(Mem(f"{m.name}.dual", m.dtype, 0, (), "temp") for _ in range(width))
@@ -99,7 +116,13 @@ class _Forward:
         if result is not None:
             mems[result] = None
         found = tuple(m for m in mems if m.kind != "scratch")
-        return k.replace(name=f"{k.name}_tangent", mems=found, tasks=tuple(tasks), result=result)
+        return k.replace(
+            name=f"{k.name}_tangent",
+            args=tuple(self.args),
+            mems=found,
+            tasks=tuple(tasks),
+            result=result,
+        )
 
     def _task(self, task: Task) -> Task:
         assert not task.reductions
