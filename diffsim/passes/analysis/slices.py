@@ -54,6 +54,11 @@ class Slice:
         return self.first == self.last
 
     @property
+    def spread(self) -> Form:
+        """How far the last index is from the first one."""
+        return _form(added(dict(self.last), dict(self.first), -1))
+
+    @property
     def leaves(self) -> Iterator[Value]:
         """The launch-wide values that it depends on."""
         return _leaves((*self.first, *self.last))
@@ -74,7 +79,7 @@ class Slice:
         # u[t * n + i], i in range(n): one step of t moves the slice by n, which is not less than its length.
         # One step of n moves it by t, about which nothing is known.
         first, last = dict(self.first), dict(self.last)
-        length = added(added(last, first, -1), {(): 1}, 1)
+        length = added(dict(self.spread), {(): 1}, 1)
         for leaf in dict.fromkeys(v for product, _ in self.first for v in product):
             step = _factor(first, leaf)
             if step is None or step != _factor(last, leaf):

@@ -277,9 +277,11 @@ def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: ob
     stride = "0" if s.stride is None else _form_text(s.stride, special)
     size = a.mem.handle().shape[s.axis]
     return [
-        f"$first, $last = {_bounds_text(s, special)}",
-        f"$part = $first // {v}.block",
-        f"if {v}.axis == {s.axis} and $part == $last // {v}.block and 0 <= $part < len({v}.rows):",
+        f"$first = {_form_text(s.first, special)}",
+        f"$last = $first + {_form_text(s.spread, special)}",
+        f"$length = {v}.block",
+        "$part = $first // $length",
+        f"if $part == $last // $length and {v}.axis == {s.axis} and 0 <= $part < len({v}.rows):",
         f"    {v}.latest = {v}.rows[$part] = $now",
         f"    {v}.writers[$part] = {number}",
         "else:",
