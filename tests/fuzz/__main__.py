@@ -22,6 +22,7 @@ from tests.fuzz import (
     cuda,
     deterministic,
     launches,
+    nonfinite,
     numbers,
     programs,
     recomputed,
@@ -57,6 +58,10 @@ def tries(seed, on_cuda, in_order=False):
     if seed % 32 == 4:
         text, lent = advice.make(seed, rewrites if seed % 64 == 4 else programs)
         return text, [("advice", functools.partial(advice.verdict, seed=seed, lent=lent))]
+    if seed % 32 == 20:
+        return nonfinite.make(seed), [
+            ("nonfinite", functools.partial(nonfinite.verdict, seed=seed))
+        ]
     if seed % 8 == 6:
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
     if seed % 16 == 10:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from tests.fuzz import nonfinite
 from tests.support.source import line_of, make
 
 pytestmark = pytest.mark.usefixtures("cpu", "quick_code")
@@ -293,3 +294,9 @@ def test_tangents(array):
 
     error = refused(far, ".dual[1] became infinite in of_", "in the iteration i = 1")
     assert error.span.line == line_of(of_array if array else of_field, "ds.exp")
+
+
+def test_random_kernels():
+    said = [nonfinite.verdict(nonfinite.make(seed), seed) for seed in range(8)]
+    assert set(said) == {"right", "refused"}
+    assert said.count("right") > 3
