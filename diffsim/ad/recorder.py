@@ -436,7 +436,8 @@ class TapeRecorder(EnclosingRecorder):
         if self.snapshot is not None:
             self.snapshot.launching(special, args)
         if self.saving:
-            self.record.extend(self.saver.before_launch(special.detached.in_place, args)[0])
+            inner = special.detached.in_place
+            self.record.extend(self.saver.before_launch(inner, args, is_inner=True)[0])
 
     def will_need(self, boxes: Iterable[Box]) -> None:
         self.recorded()

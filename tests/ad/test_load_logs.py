@@ -153,6 +153,17 @@ PROGRAMS = {
     for i, j in m:
         m[i, j] = 0.3 * p[i] + j
 """,
+    "what a later loop reads": IN_ORDER
+    + """
+    for i in range(N - 1):
+        q = x[i]
+        x[at[i]] = ds.sin(q) * p[i]
+        at[i] = i
+    for i in range(N):
+        b[i] = x[at[i]] * x[i]
+    for i in range(N):
+        x[i] += b[i]
+""",
     "no iterations": IN_ORDER
     + """
     for k in range(top[None] - 2, top[None]):
@@ -178,7 +189,6 @@ def space():
         "loss": field(),
     }
     made["p"].from_numpy(0.5 + 0.1 * numbers(N))
-    made["at"].from_numpy(np.array([3, 0, 4, 1, 2], np.int32))
     x = made["x"]
 
     @ds.func
@@ -205,6 +215,7 @@ def program(s, body, launches=2):
     def run():
         x.from_numpy(0.3 + 0.1 * numbers(N, seed=3))
         m.from_numpy(0.4 + 0.2 * numbers(N, 4, seed=4))
+        s["at"].from_numpy(np.array([3, 0, 4, 1, 2], np.int32))
         s["top"].fill(0)
         for _ in range(launches):
             s["step"]()
@@ -219,7 +230,7 @@ def test_gradients(lifted, name):
     check(program(s, PROGRAMS[name]), s["loss"], s["p"])
 
 
-@pytest.mark.parametrize("name", ["branches", "until a sum is small", "rows of their own"])
+@pytest.mark.parametrize("name", ["branches", "until elements are small", "rows of their own"])
 @pytest.mark.parametrize(
     "options", [{"debug": True}, {"deterministic": True}, {"cpu_max_num_threads": 1}]
 )
@@ -288,9 +299,10 @@ def test_replays(lifted):
         assert (p.grad.to_numpy() == replayed).all()
 
 
-def test_checkpoints(lifted):
+@pytest.mark.parametrize("name", ["branches", "what a later loop reads"])
+def test_checkpoints(lifted, name):
     s = space()
-    run = program(s, PROGRAMS["branches"], launches=0)
+    run = program(s, PROGRAMS[name], launches=1)
     x, loss, p = s["x"], s["loss"], s["p"]
 
     @ds.kernel
@@ -298,18 +310,12 @@ def test_checkpoints(lifted):
         for i in x:
             loss[None] += x[i] ** 3
 
-    def rollout(go):
-        run()
-        go()
-        loss[None] = 0.0
-        measure()
-
     def stored():
         for _ in range(6):
             s["step"]()
 
     def checkpointed():
-        ds.ad.checkpoint(lambda t: s["step"](), 6, [x], snapshots=2)
+        ds.ad.checkpoint(lambda t: s["step"](), 6, [x, s["b"], s["at"]], snapshots=2)
 
     gradients = []
     for go in (stored, checkpointed):

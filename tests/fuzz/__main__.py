@@ -29,6 +29,7 @@ from tests.fuzz import (
     rewrites,
     slices,
     sparse,
+    sweeps,
     tangents,
     tensors,
     wide,
@@ -66,6 +67,8 @@ def tries(seed, on_cuda, in_order=False):
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
     if seed % 16 == 10:
         return captured.make(seed), [("captured", captured.verdict)]
+    if seed % 32 == 16:
+        return sweeps.make(seed), [("sweeps", functools.partial(sweeps.verdict, seed=seed))]
     if seed % 16 == 2:
         ways = [
             (f'in_place="{how}"', functools.partial(slices.verdict, seed=seed, in_place=how))

@@ -274,11 +274,14 @@ class OverwriteSaver:
         self.spare = SpareCopies()
 
     def before_launch(
-        self, special: Specialization, args: tuple[Any, ...]
+        self, special: Specialization, args: tuple[Any, ...], *, is_inner: bool = False
     ) -> tuple[list[Saved], list[Saved]]:
-        """Return the copies made before a launch: for adjoints of earlier entries, and for its own."""
+        """Return the copies made before a launch: for adjoints of earlier entries, and for its own.
+
+        `is_inner`: whether it is one of a rollout, which gets no adjoint of its own here.
+        """
         reach = _Reach.of(special)
-        own = reach.own(args)
+        own = {} if is_inner else reach.own(args)
         wanted: dict[Box, None] = {}
         for box in _boxes(reach.writes, args):
             # Gradients are results of the pass, not inputs of it. What the launch keeps for itself also

@@ -140,7 +140,8 @@ def _check_lanes(
     states: _Checker,
 ) -> _Checker:
     """Check the lanes of a kernel whose adjoint finds memories in these states for races."""
-    work = _Checker(kernel, repeated, Activity(kernel), in_place=True, divisible=states.divisible)
+    activity = Activity(kernel, states.activity.sources)
+    work = _Checker(kernel, repeated, activity, in_place=True, divisible=states.divisible)
     work.refused = states.refused
     for section in sections_of(kernel):
         for loads in section.loads.values():

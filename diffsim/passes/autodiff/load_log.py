@@ -42,6 +42,7 @@ class TaskLog:
         logging: code of a lane that fills them.
         logs: the memory of each log, in the order of the sizes.
         places: for each logged load, where it is logged.
+        mems: the memories whose loads are logged.
     """
 
     copies: tuple[Task, ...]
@@ -49,6 +50,7 @@ class TaskLog:
     logging: Block
     logs: tuple[Mem, ...]
     places: dict[Access, tuple[Mem, Value]]
+    mems: frozenset[Mem]
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,10 @@ class Logged:
     def copying(self) -> set[Task]:
         """The tasks that only fill private copies."""
         return {t for log in self.logs.values() for t in log.copies}
+
+    def live(self, task: Task) -> frozenset[Mem]:
+        """Return the memories that a task changes after it has read them."""
+        return self.logs[task].mems if task in self.logs else frozenset()
 
 
 def log_loads(
@@ -134,7 +140,9 @@ class _LogMaker:
             for task in self._copying(before.get(m, m), m, copy)
         ]
         places = {s: (logs[s.out.type], at) for s, at in numbered.positions.items() if s.out}
-        return TaskLog(tuple(copies), counting, logging, tuple(logs.values()), places)
+        return TaskLog(
+            tuple(copies), counting, logging, tuple(logs.values()), places, frozenset(self._mems)
+        )
 
     def _counting(self) -> Block:
         """Return the code that counts."""
@@ -183,7 +191,7 @@ class _Rerun(Replayer):
         super().__init__()
         self.numbered = numbered
         self.private = private
-        self.versions = frozenset(private)
+        self.versions = self.live = frozenset(private)
         self.logs = logs
 
     def body(self) -> Block:
@@ -199,11 +207,8 @@ class _Rerun(Replayer):
         if isinstance(s, (Store, Atomic)) and s.mem.kind == "temp":
             # The adjoint has computed temporaries again already.
             return self._write(s)
-        if not isinstance(s, Load) or s.mem not in self.private:
-            return super().stmt(s)
-        # No copy of the user's load: what it finds is right at this point.
-        index = self.values(s.index)
-        return [Load(self.fresh(s.out), self.mem(s.mem), index, s.span), *self._note(s)]
+        made = super().stmt(s)
+        return [*made, *self._note(s)] if isinstance(s, Load) else made
 
     def _note(self, s: Access) -> list[Stmt]:
         """Return the statement that logs what an access has found, if that is asked for."""

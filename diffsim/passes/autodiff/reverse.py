@@ -123,9 +123,7 @@ def _of_any_shape(kernel: Kernel, how: _How, new_version: NewVersion | None) -> 
     refusal: AutodiffError | None = None
     lost: AutodiffError | None = None
     found: Adjoint | None = None
-    # To copy a memory counts as a store to all of it, whose gradients a detached adjoint would clear.
-    versions = new_version if how.in_place and not how.detached else None
-    for form, allocate, logs in _forms(kernel, versions):
+    for form, allocate, logs in _forms(kernel, how, new_version):
         try:
             made = _with_versions(form, allocate, how, logs=logs)
         except _LostValueError as error:
@@ -162,7 +160,7 @@ def _without_saves(kernel: Kernel, how: _How) -> Adjoint | None:
 
 
 def _forms(
-    kernel: Kernel, new_version: NewVersion | None
+    kernel: Kernel, how: _How, new_version: NewVersion | None
 ) -> Iterator[tuple[Kernel, NewVersion | None, bool]]:
     """Yield forms of a kernel that compute the same, those with the cheapest adjoints first.
 
@@ -174,13 +172,16 @@ def _forms(
     forwarded = forward_stores(kernel)
     if forwarded is not kernel:
         yield forwarded, None, False
-    # Versions copy whole memories.
-    if new_version is not None:
+    if new_version is None or not how.in_place:
+        return
+    # Versions copy whole memories. A copy counts as a store to all of it, whose gradients a detached adjoint
+    # would clear.
+    if not how.detached:
         yield kernel, new_version, False
         if forwarded is not kernel:
             yield forwarded, new_version, False
-        # Logs run the task once more. What is forwarded needs none.
-        yield forwarded, new_version, True
+    # Logs run the task once more. What is forwarded needs none.
+    yield forwarded, new_version, True
 
 
 def _with_versions(
@@ -198,7 +199,7 @@ def _with_versions(
 
     def divisible(mem: Mem) -> bool:
         known = mem in divided or mem in primal.versions or mem in named
-        return new_version is not None and can_have_versions(mem) and not known
+        return bool(new_version) and not how.detached and can_have_versions(mem) and not known
 
     def loggable(load: Load) -> bool:
         return logs and can_have_versions(load.mem) and load not in logged
@@ -305,7 +306,7 @@ class _Reverser(Reverser):
             # then starts their gradients from 0 (or from the seed).
             copying = self.logs.copying
             again = [t for t in k.tasks if writes_temps(t, self.versions) and t not in copying]
-            tasks = [replay(t, self.versions) for t in again]
+            tasks = [replay(t, self.versions, self.logs.live(t)) for t in again]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
             made = [m.grad for m in k.mems if m in self.versions and m.grad is not None]

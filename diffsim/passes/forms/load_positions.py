@@ -176,8 +176,8 @@ class _Numberer(Rewriter):
 
     def _while(self, s: While) -> None:
         """Emit a while loop, which carries positions."""
-        tests = self._count(s.cond)
-        if any(k is None for k in tests.values()):
+        # What is loaded in the condition is logged there, and a condition must not write.
+        if self._count(s.cond):
             self._while_rotated(s)
             return
         b, types = self.builder, list(self._count_of(s))
@@ -185,18 +185,11 @@ class _Numberer(Rewriter):
         params, carried = self.fresh_all(s.params), _numbers(types)
         self.at.update(carried)
         cond = self.block(s.cond)
-        # The block of the condition yields nothing else, so the body counts its loads itself.
-        with b.block() as start:
-            self.at.update(carried)
-            self._advance(tests)
         body = self.block(s.body, ends=lambda: tuple(self.at[t] for t in types))
-        body = Block([*start, *body.stmts], body.yields)
         outs, more = self.fresh_all(s.outs), _numbers(types)
         params, outs = (*params, *carried.values()), (*outs, *more.values())
         b.add(While(params, inits, cond, body, outs, s.span))
         self.at.update(more)
-        b.span = s.span
-        self._advance(tests)
 
     def _while_rotated(self, s: While) -> None:
         """Emit a loop that carries its condition, which is evaluated at the end of the body."""
