@@ -56,6 +56,9 @@ class FwdMode:
         FieldError: a seed that does not fit.
     """
 
+    # Whether constants that Python sets first are inputs, as on a tape.
+    keeps_inputs = True
+
     def __init__(
         self,
         loss: Any = None,
@@ -89,7 +92,8 @@ class FwdMode:
             )
         self._clear()
         self._plant()
-        inputs = [f for f in members(session.with_dual) if _dual_of(f, self.width) is not None]
+        known = members(session.with_dual) if self.keeps_inputs else ()
+        inputs = [f for f in known if _dual_of(f, self.width) is not None]
         self.recorder = TangentRecorder(self.width, inputs)
         session.tape = self.recorder
         self._witness: tuple[int, Any] = session.add_witness(self.recorder)

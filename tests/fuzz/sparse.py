@@ -1,4 +1,4 @@
-"""Sparse Jacobians of random programs: the pattern that is found, and coloured passes, against rows.
+"""Jacobians of random programs: sparse ones, and those of forward mode, against rows.
 
 The rows themselves are what `programs.verdict` compares with dual numbers.
 """
@@ -11,6 +11,13 @@ import diffsim as ds
 from diffsim.ad.jacobians.paths import reached_from
 from diffsim.errors import AutodiffError, DiffsimError
 from tests.fuzz import programs
+
+WAYS = {
+    "by rows": {"mode": "reverse"},
+    "by coloured rows": {"mode": "reverse", "sparsity": "auto"},
+    "by columns": {"mode": "forward"},
+    "by coloured columns": {"mode": "forward", "sparsity": "auto"},
+}
 
 
 def space_of(text, seed):
@@ -54,14 +61,21 @@ def verdict(text, seed):
     )
     if not joined:
         return "refused"
-    try:
-        with np.errstate(all="ignore"):
-            dense = ds.ad.jacobian(space["main"], ins, outs)
-    except (AutodiffError, ds.KernelSyntaxError):
-        return "refused"
-    with np.errstate(all="ignore"):
-        found = ds.ad.jacobian(space["main"], ins, outs, sparsity="auto")
-    for (i, o), matrix in dense.items():
-        if not np.allclose(found[i, o], matrix, rtol=1e-9, atol=1e-9, equal_nan=True):
-            return f"sparse: d {o.name} / d {i.name} differs from that by rows"
+    # Written as rows, as coloured rows and as columns.
+    found = {}
+    for words, options in WAYS.items():
+        try:
+            with np.errstate(all="ignore"):
+                found[words] = ds.ad.jacobian(space["main"], ins, outs, **options)
+        except (AutodiffError, ds.KernelSyntaxError):
+            if words == "by rows":
+                return "refused"
+            # What rows accept, coloured rows do; forward mode has refusals of its own.
+            if options["mode"] == "reverse":
+                raise
+    dense = found.pop("by rows")
+    for words, matrices in found.items():
+        for (i, o), matrix in dense.items():
+            if not np.allclose(matrices[i, o], matrix, rtol=1e-9, atol=1e-9, equal_nan=True):
+                return f"jacobian: d {o.name} / d {i.name} {words} differs from that by rows"
     return "right"

@@ -9,11 +9,11 @@ from diffsim.ad.jacobians.arguments import Mask, either, need_step, subject
 from diffsim.ad.jacobians.dependence import found_pattern
 from diffsim.ad.jacobians.differences import columns
 from diffsim.ad.jacobians.plots import jacobian_plot
-from diffsim.ad.jacobians.program import Program
-from diffsim.ad.jacobians.rows import by_rows
+from diffsim.ad.jacobians.program import Program, size
+from diffsim.ad.jacobians.rows import by_columns, by_rows
 from diffsim.ad.jacobians.sparse import SparseMatrix, given_pattern, scipy_sparse, wanted_rows
-from diffsim.errors import FieldError, Span, shown
-from diffsim.lang.host.signatures import checked, need_bool, need_whole
+from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.lang.host.signatures import checked, is_one_of, need_bool, need_whole
 from diffsim.runtime.fields.field import Field
 
 Pair = tuple[Field, Field]
@@ -23,12 +23,14 @@ class Jacobians(dict[Pair, Any]):
     """A matrix for each pair (input, output).
 
     Attributes:
+        mode: "forward", "reverse" or "differences".
         passes: how many passes over the recorded program computed them, with the test of a sparse one.
         runs: how many times the program ran again, for differences or for a sparsity pattern.
     """
 
-    def __init__(self, matrices: Mapping[Pair, Any], program: Program) -> None:
+    def __init__(self, matrices: Mapping[Pair, Any], program: Program, mode: str) -> None:
         super().__init__(matrices)
+        self.mode = mode
         self.passes = program.passes
         self.runs = program.runs
 
@@ -41,23 +43,26 @@ def jacobian(
     *,
     input_output_mask: Mask = None,
     max_outputs_per_var: int | None = None,
+    mode: str = "auto",
     sparsity: Any = None,
     sparse: bool = False,
     plot_jacobians: bool = False,
     max_outputs: int | None = None,
 ) -> Jacobians:
-    """Compute the derivatives of all outputs with respect to all inputs in reverse mode.
+    """Compute the derivatives of all outputs with respect to all inputs.
 
     Args:
-        function: launches kernels; run once. Fields are afterwards as they were before, gradients too.
+        function: launches kernels. Fields are afterwards as they were before, gradients too.
             A kernel or function with parameters is called with the inputs and then the outputs.
         inputs: fields with gradients that it reads; if it has parameters, numbers and other fields too.
         outputs: fields with gradients that it writes.
         input_output_mask: the pairs (input, output) to compute, by name, number or field; None: all.
         max_outputs_per_var: how many components of each output are differentiated at most (0 or None: all).
+        mode: "reverse": a pass for each component of the outputs; "forward": up to 8 components of the
+            inputs in a run; "auto": whichever has less to do, the other one where that is refused.
         sparsity: where derivatives may differ from 0: "auto" to find it out by runs of the function;
             a matrix, or one for each pair. Outputs that depend on no input together then share a pass.
-            None: one pass for each component of the outputs.
+            None: one pass for each component.
         sparse: return matrices of SciPy (`csr_array`); the sparsity is found out unless it is given.
         plot_jacobians: draw the result with `jacobian_plot`.
         max_outputs: the same as `max_outputs_per_var`.
@@ -72,6 +77,12 @@ def jacobian(
     most = either(max_outputs_per_var, max_outputs)
     need_whole(most, "max_outputs_per_var")
     need_bool(sparse, "sparse")
+    if not is_one_of(mode, "auto", "forward", "reverse"):
+        raise FieldError(
+            f"mode={shown(mode)} is not possible",
+            Span.of_caller(),
+            hint='it is "auto", "forward" or "reverse"',
+        )
     if isinstance(sparsity, str) and sparsity != "auto":
         raise FieldError(
             f"sparsity={shown(sparsity)} is not possible",
@@ -82,11 +93,50 @@ def jacobian(
         scipy_sparse()
         sparsity = "auto" if sparsity is None else sparsity
     with Program(subject(function, inputs, outputs, input_output_mask)) as program:
+        columns = sum(size(i) for i in program.inputs)
+        wanted = wanted_rows(program, most)
         if sparsity is None:
-            made = Jacobians(by_rows(program, most), program)
+            pattern = None
+        elif isinstance(sparsity, str):
+            # More runs than rows would be no gain.
+            pattern = found_pattern(program, min(int(wanted.sum()), columns))
         else:
-            made = _sparse(program, sparsity, most, sparse)
-    return _drawn(made, plot_jacobians)
+            pattern = given_pattern(program, sparsity)
+        if pattern is not None:
+            matrix = SparseMatrix(program, pattern, wanted)
+            return _drawn(_sparse(matrix, mode, sparse), plot_jacobians)
+        how = {"forward": by_columns, "reverse": by_rows}
+        first = "forward" if columns < wanted.sum() else "reverse"
+        dense, used = _by_mode(mode, first, lambda mode: how[mode](program, most))
+    if sparse:
+        dense = {pair: scipy_sparse().csr_array(m) for pair, m in dense.items()}
+    return _drawn(Jacobians(dense, program, used), plot_jacobians)
+
+
+def _sparse(matrix: SparseMatrix, mode: str, sparse: bool) -> Jacobians:
+    """Return the Jacobian by a pattern."""
+    counts = {m: int(matrix.colours(m).max(initial=-1)) for m in ("forward", "reverse")}
+    first = "forward" if counts["forward"] < counts["reverse"] else "reverse"
+    _, used = _by_mode(mode, first, matrix.compute)
+    form = matrix.scipy if sparse else matrix.dense
+    return Jacobians({(i, o): form(i, o) for i, o in matrix.program.pairs}, matrix.program, used)
+
+
+def _by_mode(mode: str, first: str, compute: Callable[[str], Any]) -> tuple[Any, str]:
+    """Compute in a mode; "auto": in the first one, or in the other where that is refused."""
+    if mode != "auto":
+        return compute(mode), mode
+    try:
+        return compute(first), first
+    except AutodiffError as refusal:
+        second = "reverse" if first == "forward" else "forward"
+        try:
+            return compute(second), second
+        except AutodiffError:
+            # Reverse mode knows more constructs, and its advice is what users follow.
+            if first == "forward":
+                raise
+            raise refusal from None
 
 
 def _drawn(made: Jacobians, wanted: bool) -> Jacobians:
@@ -94,24 +144,6 @@ def _drawn(made: Jacobians, wanted: bool) -> Jacobians:
     if wanted:
         jacobian_plot(made)
     return made
-
-
-def _sparse(program: Program, sparsity: Any, most: int | None, sparse: bool) -> Jacobians:
-    """Return the Jacobian by a pattern."""
-    wanted = wanted_rows(program, most)
-    if isinstance(sparsity, str):
-        # More runs than rows would be no gain.
-        pattern = found_pattern(program, int(wanted.sum()))
-    else:
-        pattern = given_pattern(program, sparsity)
-    if pattern is None:
-        dense = by_rows(program, most)
-        made = {pair: scipy_sparse().csr_array(m) for pair, m in dense.items()} if sparse else dense
-        return Jacobians(made, program)
-    matrix = SparseMatrix(program, pattern, wanted)
-    matrix.compute()
-    form = matrix.scipy if sparse else matrix.dense
-    return Jacobians({(i, o): form(i, o) for i, o in program.pairs}, program)
 
 
 @checked
@@ -142,5 +174,5 @@ def jacobian_fd(
     need_step(eps)
     need_whole(most, "max_inputs_per_var")
     with Program(subject(function, inputs, outputs, input_output_mask)) as program:
-        made = Jacobians(columns(program, "central", eps, most), program)
+        made = Jacobians(columns(program, "central", eps, most), program, "differences")
     return _drawn(made, plot_jacobians)

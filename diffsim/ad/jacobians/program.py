@@ -6,17 +6,20 @@ perturbed inputs. When it is closed, all fields, gradients and the count of rand
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from diffsim.ad.jacobians.arguments import Subject
+from diffsim.ad.forward import MOST, FwdMode
+from diffsim.ad.jacobians.arguments import Subject, offsets
 from diffsim.ad.jacobians.paths import check_paths
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.snapshot import StartSnapshot, run_perturbed
 from diffsim.ad.tape import Tape
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
 
 Arrays = dict[Field, np.ndarray]
 """For each field all components in one row, in the order of `to_numpy`, in f64."""
@@ -54,10 +57,7 @@ class Program:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for saved in self._gradients:
-            saved.restore()
-            # Written behind the back of `dirty`, on which the next pass relies.
-            saved.box[0].versions.may_be_nonzero()
+        _put_back(self._gradients)
         self._back()
 
     def _back(self) -> None:
@@ -98,6 +98,35 @@ class Program:
         for saved in self._gradients:
             saved.box[0].clear()
 
+    def push_forward(self, directions: np.ndarray) -> np.ndarray:
+        """Return the tangents of all outputs along directions of all inputs, one in each row.
+
+        Raises:
+            AutodiffError: something in the program has no tangent, such as a gradient that is given.
+        """
+        found = [np.zeros((0, sum(map(size, self.outputs))))]
+        for first in range(0, len(directions), MOST):
+            found.append(self._tangents(directions[first : first + MOST]))
+            self.passes += 1
+        return np.concatenate(found)
+
+    def _tangents(self, directions: np.ndarray) -> np.ndarray:
+        """Return the same for as many directions as one run takes."""
+        starts, many = offsets(self.inputs), len(directions)
+        seeds = {
+            i: directions[:, starts[i] : starts[i] + size(i)].reshape(many, *i.shape, *i.element)
+            for i in self.inputs
+        }
+        with self.start.again(), _duals_aside((*self.inputs, *self.outputs)):
+            forward = FwdMode(loss=self.outputs, param=seeds)
+            forward.keeps_inputs = (
+                False  # as on the tape: what Python sets in the function is a constant
+            )
+            with forward:
+                self.run()
+            parts = [np.reshape(forward.tangents(o), (many, -1)) for o in self.outputs]
+        return np.concatenate(parts, axis=1).astype(np.float64)
+
     # ---- runs
 
     def outputs_at(self, by: Mapping[Field, np.ndarray]) -> list[np.ndarray]:
@@ -110,6 +139,29 @@ class Program:
     def unmoved(self) -> list[np.ndarray]:
         """Return the outputs of the recorded run."""
         return [f.to_numpy(dtype=np.float64).reshape(-1) for f in self.outputs]
+
+
+def _put_back(kept: Sequence[Saved]) -> None:
+    """Restore gradients or duals."""
+    for saved in kept:
+        saved.restore()
+        # Written behind the back of `dirty`, on which the next pass relies.
+        saved.box[0].versions.may_be_nonzero()
+
+
+@contextlib.contextmanager
+def _duals_aside(named: Sequence[Field]) -> Iterator[None]:
+    """Keep the user's duals: there must be no trace of the tangents."""
+    # A block of forward mode clears all, and declares those of the fields that it names.
+    declared = {f: f.declares_dual for f in named}
+    duals = [d for f in members(session.with_dual) for d in f.duals.values() if d.placed]
+    kept = [Saved((d, None)) for d in duals]
+    try:
+        yield
+    finally:
+        _put_back(kept)
+        for f, before in declared.items():
+            f.declares_dual = before
 
 
 def size(f: Field) -> int:

@@ -26,22 +26,45 @@ class SparseMatrix:
         self.wanted = rows  # whether each row is to be computed
         self.numbers = np.full(len(pattern.columns), np.nan)
 
-    def compute(self) -> None:
-        """Run one backward pass for each colour, and one more that tests the result."""
-        colours = colours_of(self._wanted_pattern())
-        row_of = self.pattern.rows
+    def compute(self, mode: str) -> None:
+        """Run one pass for each colour, and one more that tests the result."""
+        if mode == "forward":
+            self._by_columns()
+        else:
+            self._by_rows()
+
+    def colours(self, mode: str) -> np.ndarray:
+        """Return the colours of the rows, or in forward mode those of the columns."""
+        keep = self.wanted[self.pattern.rows]
+        shape = len(self.wanted), self.pattern.width
+        wanted = pattern_of(self.pattern.rows[keep], self.pattern.columns[keep], shape)
+        # Of all rows, as a tangent reaches those too that are not wanted.
+        return colours_of(self.pattern.transposed() if mode == "forward" else wanted)
+
+    def _by_rows(self) -> None:
+        colours, row_of = self.colours("reverse"), self.pattern.rows
         for colour in range(int(colours.max(initial=-1)) + 1):
             gradient = self._pull((colours == colour).astype(float))
             # Of the rows in this pass one at most has the column in its pattern.
             here = colours[row_of] == colour
             self.numbers[here] = gradient[self.pattern.columns[here]]
-        self._test()
+        if self.wanted.any():
+            rng = np.random.default_rng(0)
+            weights = np.where(self.wanted, rng.standard_normal(len(self.wanted)), 0.0)
+            keep = self.wanted[row_of]
+            terms = np.where(keep, weights[row_of] * np.where(keep, self.numbers, 0), 0)
+            self._test(self._pull(weights), self.pattern.columns, terms, self.program.inputs)
 
-    def _wanted_pattern(self) -> Pattern:
-        """Return the pattern with the rows emptied that are not to be computed."""
-        keep = self.wanted[self.pattern.rows]
-        shape = len(self.wanted), self.pattern.width
-        return pattern_of(self.pattern.rows[keep], self.pattern.columns[keep], shape)
+    def _by_columns(self) -> None:
+        colours, columns = self.colours("forward"), self.pattern.columns
+        most = int(colours.max(initial=-1)) + 1
+        along = np.random.default_rng(0).standard_normal((1, self.pattern.width))
+        directions = colours[None, :] == np.arange(most)[:, None]
+        pushed = self.program.push_forward(np.concatenate([directions, along]))
+        rows = self.pattern.rows
+        self.numbers = pushed[colours[columns], rows]
+        self._test(pushed[-1], rows, along[0, columns] * self.numbers, self.program.outputs)
+        self.numbers = np.where(self.wanted[rows], self.numbers, np.nan)
 
     def _pull(self, weights: np.ndarray) -> np.ndarray:
         """Return the gradient of all inputs for these weights of all outputs."""
@@ -50,41 +73,29 @@ class SparseMatrix:
         found = self.program.pull_back({o: w for o, w in seeds.items() if w.any()})
         return np.concatenate([found[i] for i in self.program.inputs])
 
-    def _test(self) -> None:
+    def _test(
+        self, by_pass: np.ndarray, places: np.ndarray, terms: np.ndarray, fields: list[Field]
+    ) -> None:
         """Raise AutodiffError if derivatives are outside of the pattern.
 
-        Random weights of the rows: a pass must give what the matrix gives. A derivative that is missing
-        shows in its column, with probability 1.
+        A pass with random weights must give what the matrix gives. A derivative that is missing shows in its
+        column (or row, in forward mode) with probability 1.
         """
-        if not self.wanted.any():
-            return
-        rng = np.random.default_rng(0)
-        weights = np.where(self.wanted, rng.standard_normal(len(self.wanted)), 0.0)
-        by_pass = self._pull(weights)
-        terms = weights[self.pattern.rows] * np.where(
-            self.wanted[self.pattern.rows], self.numbers, 0.0
-        )
-        width = self.pattern.width
-        sums = np.bincount(self.pattern.columns, terms, width)
-        sizes = np.bincount(self.pattern.columns, np.abs(terms), width)
-        fields = (*self.program.inputs, *self.program.outputs)
-        allowed = _RELATIVE[precision(fields)] * np.maximum(
-            sizes, np.abs(by_pass).max(initial=0) * 1e-6
-        )
+        sums = np.bincount(places, terms, len(by_pass))
+        sizes = np.bincount(places, np.abs(terms), len(by_pass))
+        least = precision((*self.program.inputs, *self.program.outputs))
         with np.errstate(invalid="ignore"):
-            same = np.abs(by_pass - sums) <= allowed
-        wrong = np.flatnonzero(~same & ~(np.isnan(by_pass) & np.isnan(sums)))
+            largest = np.nanmax(np.abs(by_pass), initial=0)
+            same = np.abs(by_pass - sums) <= _RELATIVE[least] * np.maximum(sizes, largest * 1e-6)
+        # Infinities and NaN are in both.
+        wrong = np.flatnonzero(~same & (np.isfinite(by_pass) | np.isfinite(sums)))
         if len(wrong):
+            side = "with respect to" if fields is self.program.inputs else "of"
             raise AutodiffError(
-                f"the sparsity pattern lacks derivatives with respect to {self._input(int(wrong[0]))}",
+                f"the sparsity pattern lacks derivatives {side} {_component(fields, int(wrong[0]))}",
                 Span.of_caller(),
                 hint='let it be found: sparsity="auto"; a pattern has all places that may differ from 0',
             )
-
-    def _input(self, column: int) -> str:
-        starts = offsets(self.program.inputs)
-        f = max((f for f in self.program.inputs if starts[f] <= column), key=starts.__getitem__)
-        return component(f, column - starts[f])
 
     # ---- one pair
 
@@ -109,6 +120,12 @@ class SparseMatrix:
         """Return the matrix of a pair for SciPy; NaN in the places of rows that were left out."""
         rows, columns, numbers = self._part(i, o)
         return scipy_sparse().csr_array((numbers, (rows, columns)), shape=(size(o), size(i)))
+
+
+def _component(fields: list[Field], number: int) -> str:
+    starts = offsets(fields)
+    f = max((f for f in fields if starts[f] <= number and size(f)), key=starts.__getitem__)
+    return component(f, number - starts[f])
 
 
 def scipy_sparse() -> Any:
