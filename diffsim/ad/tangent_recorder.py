@@ -18,7 +18,9 @@ from diffsim.ad.record.elements import (
     Elements,
     Index,
     Run,
+    numpy_index,
     read_elements,
+    values_of,
     write_elements,
 )
 from diffsim.ad.reverse.inputs import Uses
@@ -57,8 +59,10 @@ class TangentRecorder:
         self.watch = LostTangents()
         self._known: dict[Specialization, WithTangents] = {}
         self._duals = session.duals
+        self._cleared: set[Field] = set()
         # Of fields that have a tangent from the start: the launches that may use them, and what these use.
         self._uses = {f: Uses(f) for f in inputs}
+        self._seeds: dict[Field, np.ndarray] = {}
         self._users: dict[Specialization, list[Extent]] = {}
         self._pending: list[tuple[Specialization, tuple[Any, ...]]] = []
 
@@ -66,14 +70,14 @@ class TangentRecorder:
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> WithTangents:
         """Return the kernel with its tangents, to be launched in place of the kernel."""
-        if session.duals != self._duals:
-            self._known.clear()
-            self._duals = session.duals
+        # The usual launch takes one look-up.
+        found = self._known.get(special)
+        if found is None or session.duals != self._duals:
+            found = self._find(special, args)
         for a in args:
             if a.__class__ not in IMMUTABLE:
                 check_given(a)
-        found = self._known.get(special) or self._find(special, args)
-        if special in self._users:
+        if self._users and special in self._users:
             self._pending.append((special, args))
         return found
 
@@ -148,23 +152,43 @@ class TangentRecorder:
         used = uses.used_of(index)
         if used is not False:
             self.clear_tangents(field, index if used is True else used)
+        if used is not True and field in self._seeds:
+            self._plant_again(field, index, used)
+
+    def _plant_again(self, field: Field, index: Index, used: Any) -> None:
+        """Set the seeds of inputs again, which a constant in between has cleared."""
+        mask = np.zeros(field.shape, bool)
+        mask[numpy_index(field, index)] = True
+        places = self._places(field, mask & ~np.asarray(used))
+        dual = field.duals[self.tangents]
+        write_elements(dual, places, self._seeds[field][places])
+        dual._touch()
 
     def clear_tangents(self, field: Field, index: Elements) -> None:
         """Set the tangents of some elements to 0: they hold constants now."""
         dual = field.duals.get(self.tangents)
         if dual is None or not dual.versions.dirty:
             return
+        self._cleared.add(field)
+        self._keep_seeds(field)
         if index is None:
             dual.clear()
         else:
             write_elements(dual, self._places(field, index), 0)
             dual._touch()
 
+    def _keep_seeds(self, field: Field) -> None:
+        """Keep the tangents of an input before Python first changes them."""
+        # What kernels have changed by then was used, and is no input any more.
+        if field in self._uses and field not in self._seeds:
+            self._seeds[field] = np.array(values_of(field.duals[self.tangents]))
+
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         self._use(field, index)
         if not np.any(value.tangent):
             self.clear_tangents(field, index)
         elif (dual := make_dual(field, self.tangents)) is not None:
+            self._keep_seeds(field)
             given = value.tangent.reshape(self.tangents, -1)
             shape = (-1,) if self.tangents == 1 else given.shape
             write_elements(dual, self._places(field, index), given.reshape(shape))
@@ -173,7 +197,7 @@ class TangentRecorder:
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         dual = source.duals.get(self.tangents)
         if dual is None or not dual.versions.dirty or not target.dtype.is_float:
-            self.wrote(target, to, source)
+            self._copied_constant(target, source, to, at)
             return
         if target.is_dual:
             raise AutodiffError(
@@ -187,12 +211,22 @@ class TangentRecorder:
         self.watch.launched({source}, {target})
         made = make_dual(target, self.tangents)
         assert made is not None
+        self._keep_seeds(target)
         if to is None and at is None:
             made.storage.copy_from(dual.storage)
         else:
             values = read_elements(dual, self._places(source, at))
             write_elements(made, self._places(target, to), values)
         made._touch()
+
+    def _copied_constant(self, target: Field, source: Field, to: Index, at: Index) -> None:
+        if not source.declares_dual and source not in self._cleared:
+            # Of a field that has nothing to do with tangents, as if Python had written its values.
+            self.wrote(target, to, source)
+            return
+        self._use(target, to)
+        self._use(source, at)
+        self.clear_tangents(target, to)
 
     def stopped(self, field: Field) -> None:
         self.clear_tangents(field, None)

@@ -284,10 +284,18 @@ def test_inputs_that_are_set_in_the_block(cpu):
     with ds.ad.FwdMode(total, u, seed=[1, 1, 1, 1]):
         with ds.ad.no_grad():
             u[0] = 5.0
-        u.from_numpy(np.array([5.0, 6.0, 7.0, 8.0]))
+        u[1] = 6.0
         step(1)
         step(0)
     assert total.dual[None] == 12
+    total[None] = 0.0
+    with ds.ad.FwdMode(total, u, seed=[1, 1, 1, 1]):
+        with ds.ad.no_grad():
+            u[0] = 5.0
+        u.from_numpy(np.array([5.0, 6.0, 7.0, 8.0]))  # inputs again: nothing has used them
+        step(1)
+        step(0)
+    assert total.dual[None] == 12 + 10
 
 
 def test_no_grad_is_constant(squares):

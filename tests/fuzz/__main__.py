@@ -21,6 +21,7 @@ from tests.fuzz import (
     captured,
     cuda,
     deterministic,
+    forward,
     launches,
     nonfinite,
     numbers,
@@ -91,6 +92,7 @@ def tries(seed, on_cuda, in_order=False):
         for how in HOWS
     ]
     ways.append(("lifted", functools.partial(programs.lifted, seed=seed)))
+    ways.append(("forward", functools.partial(forward.verdict, seed=seed)))
     if seed % 16 in (0, 4):
         ways.append(("sparse", functools.partial(sparse.verdict, seed=seed)))
     return (rewrites if seed % 8 == 4 else programs).make(seed), ways

@@ -584,7 +584,7 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, l
         w = ds.field(fp, weights[k].shape)
         w.from_numpy(weights[k].astype(fp.numpy))
         sums[k] = w
-    ends = _weigh(fields, sums)
+    ends = weigh(fields, sums)
     found = []
 
     def look():
@@ -676,7 +676,7 @@ def interrupted(space, turn, seed, fp):
     return {name: wrapped(k) for name, k in kernels.items()}
 
 
-def _weigh(fields, weights):
+def weigh(fields, weights):
     x, y, z, m, v, s, c, h, loss = (fields[k] for k in (*shapes(N), "loss"))
     wx, wy, wz, wm, wv, ws, wc, wh = (weights[k] for k in shapes(N))
 

@@ -11,7 +11,7 @@ from diffsim.errors import FieldError, Span, memory_size, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an, tensor
 from diffsim.lang.host.field_like import is_any_field
-from diffsim.lang.host.provenance import holds_field
+from diffsim.lang.host.provenance import holds_field, source_of
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.memory.storage import HostStorage
@@ -265,8 +265,11 @@ def set_row(field: Field, row: tuple[int, ...], value: object) -> None:
     array = checked_array(field, value, rest, f"{field._called()}{[*row]}")
     # A tape notes elements: each is then a constant, an input or a seed by itself.
     if session.recorders and session.listener:
+        source = source_of(value)
         for index in np.ndindex(*rest):
-            field[(*row, *index)] = array[index]
+            # What Python made of a field with a derivative is refused, or noted, as for elements.
+            element = array[index]
+            field[(*row, *index)] = element if source is None else source.mark(element)
         return
     storage = field.storage
     here = storage.array if isinstance(storage, HostStorage) else storage.to_numpy()
@@ -290,8 +293,12 @@ def set_components(field: Field, at: int, was: np.ndarray, value: Matrix) -> Non
     name = f"{field._called()}[{', '.join(map(str, index)) or 'None'}]"
     if session.recorders and session.tape:
         raise FieldError(
-            f"components of {name} can not be set by themselves while a tape records: the tape knows "
-            "whole elements",
+            f"components of {name} can not be set by themselves while "
+            + (
+                "forward mode is on: it sets tangents of whole elements"
+                if session.tape.tangents
+                else "a tape records: the tape knows whole elements"
+            ),
             Span.of_caller(),
             hint=f"assign the whole element, {name} = [...], or set the component in a kernel, or before "
             "the block of the tape",

@@ -400,6 +400,10 @@ class JvpKernel:
         if made.leaks:
             raise together([missing_dual(s) for s in made.leaks])
         found = made.launch(*values)
+        if session.recorders and len(session.witnesses) == 1:  # the tape of another thread
+            listener = session.listener
+            assert listener is not None
+            listener.launched(special, values, session.clock, 0)
         if special.ir.result is None:
             return None
         value, tangents = found if made.returns_active else (found, None)

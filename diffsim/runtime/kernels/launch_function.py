@@ -343,7 +343,11 @@ def forward(special: Specialization) -> Callable[..., Any]:
     # Only such kernels have a `kernel.grad` that asks for the launch.
     if special.differentiable:
         _write_launch_note(w, special, seed)
-    if special.on_tape:
+    if special.duals and not special.returns_active:
+        # The recorder of the block knows of the launch; those of other threads do not.
+        w.emit("if len($session.witnesses) > 1:", f"    {_LISTENER}")
+        w.emit(f"    $tape.launched({recorded}, {_tuple_text(params)}, $now, {seed})")
+    elif special.on_tape:
         if not (special.is_announced and (special.accesses.writes or special.returns_float)):
             w.emit(_LISTENER)
         w.emit("if $tape:")
