@@ -338,7 +338,8 @@ def forward(special: Specialization) -> Callable[..., Any]:
         w.space["$returned"] = special.returned
         w.emit("$result = $returned()")
     # Without anything in the parameter block that differs between launches, threads may use it at once.
-    if params or compiled.result is not None or special.translation.uses_random or compiled.prints:
+    differs = params or compiled.result is not None or special.translation.uses_random
+    if differs or compiled.prints or special.watch is not None:
         w.guard(start, compiled.lock)
     # Only such kernels have a `kernel.grad` that asks for the launch.
     if special.differentiable:
@@ -527,6 +528,6 @@ def derivative(of: Derivative) -> Callable[..., None]:
     more = "$seed, $g" if of.returns_active else "$seed"
     timer = timer_of(special.name, ADJOINT, special.backend.device)
     _write_observed_call(w, special, compiled, of.watch, more, timer)
-    if params or of.returns_active or compiled.prints:
+    if params or of.returns_active or compiled.prints or of.watch is not None:
         w.guard(start, compiled.lock)
     return w.finish()
