@@ -51,7 +51,7 @@ class NanSearch:
 
     def __init__(self, *, nan_alone: bool = False) -> None:
         self.nan_alone = nan_alone
-        self._old: dict[tuple[Field, int | None], np.ndarray] = {}
+        self._old: dict[tuple[Field, int | None], np.ndarray | None] = {}
         self._kept = KeptMemory(())
 
     def before(self, of: Specialization | Derivative, args: tuple[Any, ...]) -> None:
@@ -60,15 +60,22 @@ class NanSearch:
         self._kept = KeptMemory(part for _, part in of.written_parts(args))
         for f, row in self._kept.parts:
             if isinstance(f, Field) and f.dtype.is_float:
-                self._old[f, row] = faults(_rows(f, row), nan_alone=self.nan_alone)
+                self._old[f, row] = self._faults(_rows(f, row))
+
+    def _faults(self, values: np.ndarray) -> np.ndarray | None:
+        """Return what is wrong with each number; None, which nearly all launches give: nothing is."""
+        # One quick pass; a NaN is not finite either.
+        return None if np.isfinite(values).all() else faults(values, nan_alone=self.nan_alone)
 
     def after(self, entry: Launched, derivative: Derivative | None = None) -> None:
         """Search what a launch (or its adjoint) wrote, and report the first new NaN or infinity."""
         news = {}
         for (f, row), old in self._old.items():
-            now = faults(_rows(f, row), nan_alone=self.nan_alone)
+            now = self._faults(_rows(f, row))
+            if now is None:
+                continue
             # What was there before has been reported, or is the user's own mark for missing data.
-            made = np.where(now != old, now, np.int8(0))
+            made = now if old is None else np.where(now != old, now, np.int8(0))
             if made.any():
                 news[f, row] = made
         kept, self._kept, self._old = self._kept, KeptMemory(()), {}
