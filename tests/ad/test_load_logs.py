@@ -164,6 +164,19 @@ PROGRAMS = {
     for i in range(N):
         x[i] += b[i]
 """,
+    "what versions are computed of": IN_ORDER
+    + """
+    for i in range(2):
+        q = b[at[i]] * m[1, i]
+        b[3] += q
+        for j in range(3):
+            for k in range(2):
+                m[j, k] += p[k]
+    for i in range(N):
+        x[i] = ds.tanh(b[i])
+    for i in range(N):
+        b[i] = 0.2 * p[i]
+""",
     "no iterations": IN_ORDER
     + """
     for k in range(top[None] - 2, top[None]):
@@ -215,6 +228,7 @@ def program(s, body, launches=2):
     def run():
         x.from_numpy(0.3 + 0.1 * numbers(N, seed=3))
         m.from_numpy(0.4 + 0.2 * numbers(N, 4, seed=4))
+        s["b"].from_numpy(0.4 + 0.2 * numbers(N, seed=5))
         s["at"].from_numpy(np.array([3, 0, 4, 1, 2], np.int32))
         s["top"].fill(0)
         for _ in range(launches):

@@ -20,10 +20,10 @@ def replay(
 ) -> Task:
     """Return the task without its effects on fields: it recomputes temporaries and versions of memories.
 
-    `live`: versions whose loads find what the task itself has just written.
+    `live`: memories whose loads find what the task itself has just written, if it is repeated: in versions.
     """
     work = Replayer()
-    work.versions, work.live = versions, live
+    work.versions, work.live = versions, live & versions
     axes = work.fresh_all(task.axes)
     bounds = work.block(task.bounds)
     return task.replace(axes=axes, bounds=bounds, body=work.block(task.body))
