@@ -26,6 +26,7 @@ from diffsim.errors import (
     KernelTypeError,
     MissingGradientError,
     OperationError,
+    SolveError,
     UnknownAttributeError,
 )
 
@@ -192,6 +193,7 @@ __all__ = [
     "OperationError",
     "PrecisionLoss",
     "ScopedTimer",
+    "SolveError",
     "Struct",
     "StructField",
     "Tape",
