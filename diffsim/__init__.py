@@ -26,7 +26,6 @@ from diffsim.errors import (
     KernelTypeError,
     MissingGradientError,
     OperationError,
-    SolveError,
     UnknownAttributeError,
 )
 
@@ -193,7 +192,6 @@ __all__ = [
     "OperationError",
     "PrecisionLoss",
     "ScopedTimer",
-    "SolveError",
     "Struct",
     "StructField",
     "Tape",

@@ -122,7 +122,9 @@ def array_slots(
     slot = layout.pointers.get(mem)
     if slot is not None:
         yield slot, address
-        yield from enumerate(shape, layout.dims[mem])
+        # The shape of a field is in the code.
+        if shape:
+            yield from enumerate(shape, layout.dims[mem])
 
 
 def make_block(

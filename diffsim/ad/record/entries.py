@@ -489,20 +489,10 @@ class Replaced(Entry):
     """A function called in place of adjoints: those of `inside`, or of a rollout, or none.
 
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
-    the program that made it; `by_user` says whether the user wrote the function, `name` what it stands for,
-    `is_opaque` whether its dependences are known by fields alone.
+    the program that made it; `by_user` says whether the user wrote the function, `name` what it stands for.
     """
 
-    __slots__ = (
-        "_inside",
-        "arrays",
-        "by_user",
-        "function",
-        "is_opaque",
-        "name",
-        "span",
-        "written",
-    )
+    __slots__ = ("_inside", "arrays", "by_user", "function", "name", "span", "written")
 
     def __init__(
         self,
@@ -513,10 +503,8 @@ class Replaced(Entry):
         *,
         name: str,
         by_user: bool = True,
-        is_opaque: bool | None = None,
     ) -> None:
         self.name = name
-        self.is_opaque = by_user if is_opaque is None else is_opaque
         self.by_user = by_user
         self.function = function
         self._inside = inside
@@ -544,8 +532,8 @@ class Replaced(Entry):
 
     def check_replay(self) -> None:
         raise AutodiffError(
-            "this tape can not be replayed: it holds a function with a gradient of its own, a "
-            "checkpointed rollout or an implicit solve",
+            "this tape can not be replayed: it holds a function with a gradient of its own or a "
+            "checkpointed rollout",
             self.span,
             hint="record it anew each time: with tape: ...",
         )

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from diffsim.runtime.backend import CommandList
+from diffsim.runtime.executable import BoundArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import StridedSpan, matching_spans
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
+    from diffsim.ad.replay.copies_in_place import CopiesInPlace
     from diffsim.runtime.kernels.specialization import Specialization
 
 Place = tuple[int, int]
@@ -43,10 +45,16 @@ class Program:
         return last
 
     def launch(
-        self, special: Specialization, compiled: Any, args: tuple[Any, ...], seed: int
+        self,
+        special: Specialization,
+        compiled: Any,
+        args: tuple[Any, ...],
+        seed: int,
+        copies: CopiesInPlace | None = None,
     ) -> None:
-        """Add a launch of the executable of a kernel, or of its adjoint."""
-        arrays = []
+        """Add a launch of the executable of a kernel, or of its adjoint, which loads from these copies."""
+        arrays: list[BoundArray] = []
+        moved = {} if copies is None else copies.of_arrays()
         arguments = special.arguments
         given = zip(arguments.parameters, args, strict=True)
         # Arrays are bound by address now, not at each run: their memory belongs to fields that the
@@ -54,9 +62,11 @@ class Program:
         for p, a in given if arguments.arrays else ():
             if p.kind == "array":
                 mem = arguments.arrays[p.name]._mem
-                arrays.append((mem, a.address, a.shape))
+                arrays.append((mem, moved[a].address if a in moved else a.address, a.shape))
                 if mem.grad is not None and a.grad is not None:
                     arrays.append((mem.grad, a.grad.address, a.shape))
+        for _, mem, place in [] if copies is None else copies.bound(special):
+            arrays.append((mem, place.address, ()))
         self.native().add_launch(compiled, arguments.scalars(args), seed, arrays)
         if compiled.prints:
             self.parts.append(compiled.show)

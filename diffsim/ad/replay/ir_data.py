@@ -34,11 +34,11 @@ _OF_TASK = ("axes", "bounds", "body", "span", "block_dim", "independent")
 
 
 class NotPlain(Exception):
-    """A kernel holds something that is no data; the text says what."""
+    """A kernel holds something that is no data."""
 
-    def __init__(self, what: str, span: Span | None) -> None:
-        super().__init__(what)
-        self.span = span
+    def __init__(self, what: str, span: Span | None = None) -> None:
+        super().__init__(what, span)
+        self.what, self.span = what, span
 
 
 def kernel_data(kernel: Kernel, memory: Callable[[Mem], Any]) -> dict[str, Any]:

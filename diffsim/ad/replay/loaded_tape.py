@@ -175,16 +175,26 @@ class LoadedTape:
         return program, places
 
     def _launch(
-        self, program: Program, number: int, args: list[Any], seed: int, arrays: list[list[Any]]
+        self,
+        program: Program,
+        number: int,
+        args: list[Any],
+        seed: int,
+        arrays: list[list[Any]],
+        places: list[list[Any]],
     ) -> None:
         compiled = self._executable(number)
         bound: list[BoundArray] = []
-        for name, ref, has_grad in arrays:
+        for name, ref, has_grad, at in arrays:
             field = self._field(ref)
             mem = _array_of(self._kernels[number], name)
-            bound.append((mem, field.address, field.shape))
+            address = field.address if at is None else self._whole(at, field)
+            bound.append((mem, address, field.shape))
             if has_grad and mem.grad is not None and field.adjoint is not None:
                 bound.append((mem.grad, field.adjoint.address, field.shape))
+        for ref, at in places:
+            field = self._field(ref)
+            bound.append((field._mem, self._whole(at, field), ()))
         program.native().add_launch(compiled, args, seed, bound)
         if compiled.prints:
             program.parts.append(compiled.show)
@@ -199,6 +209,13 @@ class LoadedTape:
         if min(offset, nbytes, count - 1, step) < 0 or last > storage.layout.nbytes:
             raise ValueError("a command outside of its memory")
         return StridedSpan(storage.address + offset, nbytes, count, step)
+
+    def _whole(self, data: list[Any], field: Field) -> int:
+        """Return the address of memory that stands for all of a field."""
+        span = self._span(data)
+        if span.nbytes != field.storage.layout.nbytes:
+            raise ValueError("a copy of another size than its field")
+        return span.address
 
     # ---- runs
 

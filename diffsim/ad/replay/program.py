@@ -26,6 +26,7 @@ from diffsim.ad.record.extents import extents
 from diffsim.ad.record.overwrite_saves import PutAside, Saved, own_saves
 from diffsim.ad.record.record import Record
 from diffsim.ad.replay.commands import Place, Program
+from diffsim.ad.replay.copies_in_place import CopiesInPlace
 from diffsim.ad.replay.version_order import VersionOrder, apply_stamps
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
@@ -425,7 +426,8 @@ class _BackwardProgram:
         self.put_back: list[tuple[Place, Place]] = []
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
         self._put_aside = PutAside()
-        self._final: list[tuple[Saved, Place, Part]] = []
+        self._final: list[tuple[Saved, Place | None, Part]] = []
+        self._copies = CopiesInPlace(entries)
         self.start = order.clock
         self.asked = fixed_launches(entries, order.changed, order.clock)
         self.valid = self.asked is not None
@@ -439,24 +441,31 @@ class _BackwardProgram:
         # At the end the final values return, in the opposite order, since boxes may overlap.
         for final, place, before in reversed(self._final):
             order.restore(final.box, before)
-            there, aside = final.places
-            self.program.copy(there, aside)
-            self.put_back.append((place, self.program.last()))
+            if place is not None:
+                there, aside = final.places
+                self.program.copy(there, aside)
+                self.put_back.append((place, self.program.last()))
         self.needed = list(self._needed.values())
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
         del self._order, self._reads, self._needed, self._saved, self._put_aside, self._final
+        del self._copies
 
     def restore(self, saved: Saved) -> None:
         """Restore overwritten values; those of the end of the forward run are put aside before."""
         there, copied = saved.places
+        is_read_there = self._copies.takes(saved)
         if self._put_aside.add(saved.box):
-            final = Saved(saved.box)
-            _, aside = final.places
-            self.program.copy(aside, there, final.data)
-            self._final.append((final, self.program.last(), self._order.part(saved.box)))
+            final, place = saved, None
+            if not is_read_there:
+                final = Saved(saved.box)
+                _, aside = final.places
+                self.program.copy(aside, there, final.data)
+                place = self.program.last()
+            self._final.append((final, place, self._order.part(saved.box)))
         self._order.restore(saved.box, self._saved[saved])
-        self.program.copy(there, copied)
+        if not is_read_there:
+            self.program.copy(there, copied)
 
     def adjoint(self, entry: Launched) -> None:
         """Launch the adjoint of a kernel; it is `valid` only if it finds what the launch saw."""
@@ -481,7 +490,8 @@ class _BackwardProgram:
             box = extent.box(entry.args)
             if box is not None:
                 order.write(box, head)
-        self.program.launch(special, special.derivative.executable, entry.args, entry.seed)
+        compiled = special.derivative.executable
+        self.program.launch(special, compiled, entry.args, entry.seed, self._copies)
 
     def clear(self, entry: Wrote) -> None:
         """Clear the gradient of elements that Python wrote to: their old values have no effect."""

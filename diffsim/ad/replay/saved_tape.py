@@ -29,6 +29,7 @@ from diffsim.runtime.memory.storage import StorageLayout, StridedSpan, snapshot_
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
+    from diffsim.ad.replay.copies_in_place import CopiesInPlace
     from diffsim.ad.replay.program import Replay
     from diffsim.runtime.kernels.specialization import Specialization
 
@@ -48,17 +49,27 @@ class ProgramData(Program):
         self.commands: list[list[Any]] = []
 
     def launch(
-        self, special: Specialization, compiled: Any, args: tuple[Any, ...], seed: int
+        self,
+        special: Specialization,
+        compiled: Any,
+        args: tuple[Any, ...],
+        seed: int,
+        copies: CopiesInPlace | None = None,
     ) -> None:
         is_adjoint = special.differentiable and compiled is special.derivative.executable
         kernel = self._file.kernel(special.derivative.ir if is_adjoint else special.ir)
         arguments = special.arguments
         arrays = []
+        moved = {} if copies is None else copies.of_arrays()
         for p, a in zip(arguments.parameters, args, strict=True):
             if p.kind == "array":
                 mem = arguments.arrays[p.name]._mem
-                arrays.append([mem.name, self._file.field(a), mem.grad is not None])
-        self.commands.append(["launch", kernel, arguments.scalars(args), seed, arrays])
+                at = self._file.place(moved[a]) if a in moved else None
+                arrays.append([mem.name, self._file.field(a), mem.grad is not None, at])
+        bound = [] if copies is None else copies.bound(special)
+        places = [[self._file.field(f), self._file.place(at)] for f, _, at in bound]
+        scalars = arguments.scalars(args)
+        self.commands.append(["launch", kernel, scalars, seed, arrays, places])
 
     def copy(self, target: StridedSpan, source: StridedSpan, *kept: Any) -> None:
         self.kept += kept
@@ -128,7 +139,7 @@ class _File:
                 self.kernel_rows.append(kernel_data(inline_bodies(ir), self._memory))
             except NotPlain as problem:
                 raise AutodiffError(
-                    f"this tape can not be saved: {ir.name} holds {problem}",
+                    f"this tape can not be saved: {ir.name} holds {problem.what}",
                     problem.span,
                     hint="a file that somebody else may have made runs no such code: write it as a kernel",
                 ) from None

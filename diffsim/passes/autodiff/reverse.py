@@ -484,7 +484,7 @@ class _LostValueError(Exception):
     """No adjoint of this form finds what an atomic returned; `refusal` is the error for the user."""
 
     def __init__(self, refusal: AutodiffError) -> None:
-        super().__init__(refusal.message)
+        super().__init__(refusal)
         self.refusal = refusal
 
 
