@@ -7,6 +7,7 @@ is right, or it is refused with an error that names the line.
 from typing import TYPE_CHECKING, NoReturn
 
 from diffsim import ad, errors, math
+from diffsim import torch as torch  # not in __all__: a star import leaves PyTorch's name alone
 from diffsim.ad.field_ops import clone, copy
 from diffsim.ad.field_ops import stop_grad_outside as _stop_grad_outside
 from diffsim.ad.replay.loaded_tape import load_tape

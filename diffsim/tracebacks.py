@@ -27,7 +27,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_OWN_FILES = (_PACKAGE, "<diffsim ", contextlib.__file__, copy.__file__, functools.__file__)
+_OWN_FILES: tuple[str, ...] = (
+    _PACKAGE,
+    "<diffsim ",
+    contextlib.__file__,
+    copy.__file__,
+    functools.__file__,
+)
 """Prefixes of files whose frames are not the user's: the package, launch functions (made at run time), and
 modules of the standard library that call diffsim for the user (`with`, `copy`, decorators)."""
 
@@ -41,6 +47,13 @@ class _OwnFiles(dict[str, bool]):
 
 
 IS_OWN = _OwnFiles()
+
+
+def add_own(folder: str) -> None:
+    """Count the files of a library that calls diffsim for the user among those that are not the user's."""
+    global _OWN_FILES
+    _OWN_FILES += (os.path.abspath(folder) + os.sep,)
+    IS_OWN.clear()
 
 
 class Shown:

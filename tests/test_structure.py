@@ -19,11 +19,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "diffsim"
 TESTS = Path(__file__).resolve().parent
 
-# tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, tools} <- __init__
+# tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, tools} <- bridges
+# <- {torch, jax} <- __init__
 # math, names of the language under a name of its own, stands beside __init__
 _BASE = {"errors", "locks", "tracebacks"}
 _MIDDLE = {"lang", "passes", "backends"}
 _OUTER = {"ad", "gui", "tools"}
+_LIBRARIES = {"jax", "torch"}  # bridges to them, by their names
 MAY_IMPORT = {
     "tracebacks": set(),
     "errors": {"tracebacks"},
@@ -33,7 +35,9 @@ MAY_IMPORT = {
     "runtime": {"ir"} | _BASE | _MIDDLE,
     **{part: {"ir", "runtime"} | _BASE | _MIDDLE | _OUTER - {part} for part in _OUTER},
     "math": {"ir", "lang"} | _BASE,
-    "__init__": {"ir", "math", "runtime"} | _BASE | _MIDDLE | _OUTER,
+    "bridges": {"ad", "ir", "lang", "runtime"} | _BASE,
+    **{library: {"bridges", "ir", "lang", "runtime"} | _BASE for library in _LIBRARIES},
+    "__init__": {"bridges", "ir", "math", "runtime"} | _LIBRARIES | _BASE | _MIDDLE | _OUTER,
     "__main__": {"__init__", "ir", "runtime"} | _BASE | _MIDDLE | _OUTER,
 }
 # Within a part, a room imports those before it.
@@ -44,6 +48,7 @@ ROOMS = """
     backends/native backends/llvm backends/simt backends/cpu backends/cuda backends
     runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/observe runtime/kernels
     ad/record ad/pictures ad/checks ad/reverse ad/replay ad/schedules ad ad/jacobians
+    bridges
     gui tools
 """.split()
 UNDIVIDED = {
@@ -52,7 +57,7 @@ UNDIVIDED = {
 MOST_FILES = 14  # of a room, beside its __init__.py
 # Parts that stay free of everything but the standard library and the names here.
 THIRD_PARTY = {"tracebacks": set(), "errors": set(), "ir": {"numpy"}}
-MAY_BE_LATE = {"matplotlib", "mpl_toolkits", "IPython", "scipy"}
+MAY_BE_LATE = {"matplotlib", "mpl_toolkits", "IPython", "scipy", "torch", "jax"}
 MAX_LINES = 600
 MAX_LINES_OF = {"ir/ops/table.py": 900}
 MAX_LINES_OF_TESTS = 800
@@ -200,7 +205,7 @@ def test_package(check):
 
 
 def test_import_is_light():
-    code = "import sys, diffsim; print(*{'matplotlib', 'torch'}.intersection(sys.modules))"
+    code = "import sys, diffsim; print(*{'matplotlib', 'torch', 'jax'}.intersection(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout.split()) == (0, []), run.stdout + run.stderr
 

@@ -13,13 +13,16 @@ Written in the Markdown:
 ``<!-- error: KernelTypeError -->``
     Right before a Python block: it must raise this very class. An output block that follows must
     be part of the message (what Python shows from the error's name on, notes included).
+``<!-- needs: torch -->``
+    On a line of its own: from here on blocks are only compiled where this package is not installed.
 
 In both kinds of expected text ``...`` stands for anything on its line, and a line with nothing else
-for any lines. There is no way to skip a block: what should not run is ```text or another language.
+for any lines. There is no other way to skip a block: what should not run is ```text or another language.
 """
 
 import contextlib
 import ctypes
+import importlib.util
 import io
 import itertools
 import os
@@ -56,6 +59,7 @@ class Block:
     code: str
     error: str | None = None
     output: str | None = None
+    needs: str | None = None  # a package without which it is not run
 
 
 # --- reading a page -------------------------------------------------------------------------------
@@ -65,10 +69,13 @@ def read_blocks(page: str, text: str) -> list[Block]:
     """The Python blocks of a page, in order, with their marks."""
     blocks: list[Block] = []
     lines = text.splitlines()
-    mark, mark_line, just_python, i = None, 0, False, 0
+    mark, mark_line, just_python, needs, i = None, 0, False, None, 0
     while i < len(lines):
         if comment := COMMENT.match(lines[i]):
-            mark, mark_line = comment["text"], i + 1
+            if wanted := re.fullmatch(r"needs:\s*(\w+)", comment["text"]):
+                needs = wanted[1]
+            else:
+                mark, mark_line = comment["text"], i + 1
         elif fence := FENCE.match(lines[i]):
             start = i + 1
             i = _end_of_fence(page, lines, i, fence)
@@ -77,7 +84,7 @@ def read_blocks(page: str, text: str) -> list[Block]:
             is_python = _is_python(f"{page}:{start}", fence["info"])
             error = re.fullmatch(r"error:\s*(\w+)", mark) if mark else None
             if is_python and (error or not mark):
-                blocks.append(Block(start + 1, code, error[1] if error else None))
+                blocks.append(Block(start + 1, code, error[1] if error else None, needs=needs))
             elif mark == "output" and fence["info"].strip() == "text" and just_python:
                 blocks[-1].output = code
             elif mark:
@@ -166,9 +173,13 @@ def run_page(page: str, text: str) -> None:
         module.__file__ = str(file)
         raised: BaseException | None = None
         log = file.with_suffix(".out")
+        absent = block.needs and importlib.util.find_spec(block.needs) is None
         with captured_stdout(log):
             try:
-                exec(compile(block.code, str(file), "exec"), module.__dict__)
+                code = compile(block.code, str(file), "exec")
+                if absent:
+                    continue
+                exec(code, module.__dict__)
             except (Exception, SystemExit) as error:
                 raised = error
         check_error(page, block, file, raised)
@@ -313,6 +324,18 @@ Text, and a block that is not run:
 ```text
 ...
 ```
+
+<!-- needs: os -->
+
+```python
+print("run")  # prints: run
+```
+
+<!-- needs: no_such_package -->
+
+```python
+import no_such_package
+```
 """
 
 
@@ -323,6 +346,11 @@ def test_a_right_page_passes(tmp_path):
 
 
 WRONG = [
+    (
+        "<!-- needs: no_such_package -->\n```python\nx = \n```",
+        "PAGE:3: the block raises SyntaxError",
+    ),
+    ("<!-- needs: os -->\n```python\n1 / 0\n```", "PAGE:3: the block raises ZeroDivisionError"),
     ("```python\nx = 1\n1 / 0\n```", "PAGE:3: the block raises ZeroDivisionError"),
     ("\n```python\nx = \n```", "PAGE:3: the block raises SyntaxError"),
     ("```python\nraise SystemExit(0)\n```", "PAGE:2: the block raises SystemExit"),

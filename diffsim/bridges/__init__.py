@@ -1,0 +1,1 @@
+"""Functions of fields as functions of other libraries' arrays."""
