@@ -254,6 +254,12 @@ def _seeds(param: Any, seed: Any) -> Iterator[tuple[Field, np.ndarray, bool]]:
             yield _seed(_checked(f, "param"), one)
         return
     params = _listed(param)
+    if seed is not None and not params:
+        raise FieldError(
+            "seed is given, and param is missing: the field that it is the tangent of",
+            Span.of_caller(),
+            hint="write ds.ad.FwdMode(loss=loss, param=x, seed=seed)",
+        )
     if len(params) != len(set(map(id, params))):
         raise FieldError(
             "a field is given twice as param",

@@ -377,7 +377,7 @@ class Tape(Drawn):
         replay = self._checked_replay("save")
         # What has no gradient is refused here and not where the file is loaded.
         self._check_program()
-        save_tape(filename, replay, self.loss)
+        save_tape(filename, replay, self.loss, self._inputs)
 
     def _add_inputs(self, names: Iterable[str]) -> None:
         """Make arguments of the record inputs of its replays."""

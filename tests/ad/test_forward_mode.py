@@ -150,6 +150,8 @@ def test_shapes_of_seeds(cpu, shape, element, seed):
         ("[x, y]", [np.ones(3), np.ones((2, 3))], "different numbers of seeds"),
         ("{x: [1, 2, 3]}", [1, 2, 3], "seed is given twice"),
         ("n", [1, 2, 3], r"(?s)n, given as param, has no tangent.*only floats"),
+        ("None", [1, 2, 3], "param is missing"),
+        ("[]", [[1, 2, 3]], "param is missing"),
         ("x.dual", [1, 2, 3], r"given as param, has no tangent: it is a dual"),
         ("3.0", None, "param is a field"),
     ],

@@ -228,7 +228,61 @@ def test_a_second_replay_of_in_place_state(cpu, file):
         np.testing.assert_allclose(loaded.fields["x"].grad.to_numpy(), 8 * value**7, rtol=1e-13)
 
 
+@pytest.fixture
+def scaled(cpu):
+    """A tape of total += rate * x**2 - dot(g, [1, 2]), at rate = 2 and g = (3, 4)."""
+    x, total = (ds.field(ds.f64, shape=(), needs_grad=True, name=name) for name in ("x", "total"))
+
+    @ds.kernel
+    def scale(rate: ds.f64, g: ds.types.vector(2, ds.f64)):
+        total[None] += rate * x[None] ** 2 - g.dot(ds.Vector([1.0, 2.0]))
+
+    tape = ds.Tape(total)
+    with tape:
+        scale(2.0, [3.0, 4.0])
+    return tape
+
+
+def test_arguments_of_a_replay_do_not_stay(scaled, file):
+    scaled.replay(rate=5.0, g=[1.0, 1.0])
+    scaled.save(file)
+    loaded = ds.load_tape(file)
+    assert sorted(loaded.fields) == ["total", "x"]
+    loaded.fields["x"][None] = 3.0
+    for rate, g, given in (
+        (2.0, (3.0, 4.0), {}),  # the record's
+        (7.0, (3.0, 4.0), {"rate": 7.0}),
+        (2.0, (0.5, 4.0), {"g": (0.5, 4.0)}),
+        (2.0, (3.0, 4.0), {}),
+    ):
+        loaded.replay(**given)
+        loaded.backward()
+        assert loaded.fields["total"][None] == rate * 9.0 - g[0] - 2 * g[1]
+        assert loaded.fields["x"].grad[None] == 6 * rate
+
+
 # ---- what is refused
+
+
+def test_arguments_that_do_not_fit(scaled, file):
+    scaled.save(file)
+    with pytest.raises(AutodiffError, match=r"(?s)rate is no argument.*rate=\.\.\.\) once before"):
+        ds.load_tape(file).replay(rate=3.0)
+    scaled.replay(rate=1.0)
+    scaled.save(file)
+    loaded = ds.load_tape(file)
+    loaded.replay()
+    loaded.backward()
+    for given, message in (
+        ({"speed": 1.0}, "(?s)speed is no argument.*there is rate"),
+        ({"rate": "fast"}, "rate of tape.replay is an f64"),
+        ({"rate": loaded.fields["x"]}, r"(?s)is a number, not the field x.*rate=x\[None\]"),
+    ):
+        with pytest.raises(ds.DiffsimError, match=message):
+            loaded.replay(**given)
+    assert loaded.fields["x"].grad[None] == 0.0  # 2 rate x at x = 0
+    with pytest.raises(FieldError, match=r"(?s)no field 'y'.*there are total, x"):
+        loaded.fields["y"]
 
 
 def test_a_gradient_without_a_replay(springs, file):
@@ -344,7 +398,7 @@ def test_files_that_somebody_has_changed(springs, file, change):
 def test_another_format(springs, file):
     springs.tape.save(file)
     changed(file, put("format", 99))
-    with pytest.raises(FieldError, match="format 99, and this diffsim reads 1"):
+    with pytest.raises(FieldError, match="format 99, and this diffsim reads 2"):
         ds.load_tape(file)
 
 

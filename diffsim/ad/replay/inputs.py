@@ -59,12 +59,24 @@ class ReplayInputs:
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Write the values of one replay; what is not given is as recorded."""
+        _refuse_fields(values)
         found = {
             name: flatten(p, values.get(name, recorded), "tape.replay")
             for name, (_, p, recorded) in self.recorded.items()
         }
         for name, (field, _, _) in self.recorded.items():
             field.fill(_element(found[name], field))
+
+
+def _refuse_fields(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, Field):
+            raise AutodiffError(
+                f"{name} of tape.replay is a number, not the field {value.name}",
+                Span.of_caller(),
+                hint=f"write {name}={value.name}[None]; for the gradient by it give the launch the field "
+                "when you record, and set the field before each replay",
+            )
 
 
 def _element(numbers: list[Any], field: Field) -> Any:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from diffsim.ad.replay.commands import Place, Program
+from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.ir_data import kernel_of
 from diffsim.ad.replay.saved_tape import BYTE, FORMAT, SAME_BITS
 from diffsim.ad.reverse.backward import ClearedGradients
 from diffsim.ad.reverse.seeds import check_loss, of_its_own, start_from
 from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, shown
 from diffsim.ir.nodes import Kernel, Mem
-from diffsim.ir.types import scalar
+from diffsim.ir.types import scalar, tensor
 from diffsim.ir.verifier import verify
 from diffsim.lang.host.signatures import checked, checked_methods, need_path
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison
+from diffsim.runtime.kernels.arguments import Parameter
 from diffsim.runtime.memory.storage import Storage, StorageLayout, StridedSpan
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
@@ -74,7 +76,11 @@ def _read(filename: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the JSON of a file, and its arrays."""
     try:
         # No pickled objects: a file must not run code of its own in Python.
-        with open(filename, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open(filename, "rb") as file:
+            # Else NumPy takes the file for a pickle, and advises to allow that.
+            if not zipfile.is_zipfile(file):
+                raise zipfile.BadZipFile("it is no archive of NumPy, or ends too early")
+        with np.load(filename, allow_pickle=False) as archive:
             contents = {name: archive[name] for name in archive.files}
         head = json.loads(contents.pop("tape").tobytes())
         if not isinstance(head["options"], dict):
@@ -91,11 +97,23 @@ def _read(filename: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _damaged(filename: str, fault: BaseException) -> FieldError:
+    why = f"there is no {fault}" if isinstance(fault, KeyError) else fault
     return FieldError(
-        f"{filename} is no tape that diffsim saved, or is damaged ({type(fault).__name__}: {fault})",
+        f"{filename} is no tape that diffsim saved, or is damaged: {why}",
         Span.of_caller(),
         hint="save the tape anew: tape.save(filename)",
     )
+
+
+class _Fields(dict[str, Field]):
+    """The fields of a loaded tape, by name."""
+
+    def __missing__(self, name: object) -> Field:
+        raise FieldError(
+            f"this tape has no field {shown(name)}",
+            Span.of_caller(),
+            hint=f"there are {', '.join(sorted(self))}",
+        )
 
 
 @entries("")
@@ -113,9 +131,9 @@ class LoadedTape:
         self._generation = session.generation
         self._all = [_field_of(*row[1:]) for row in head["fields"]]
         names = [row[0] for row in head["fields"]]
-        self.fields: dict[str, Field] = {
-            n: f for n, f in zip(names, self._all, strict=True) if n is not None
-        }
+        self.fields = _Fields(
+            {n: f for n, f in zip(names, self._all, strict=True) if n is not None}
+        )
         for number, f in enumerate(self._all):
             if names[number] is not None:
                 f.call_it(names[number])
@@ -124,6 +142,7 @@ class LoadedTape:
                     f.adjoint.storage.from_numpy(contents[f"grad{number}"])
                     f.adjoint._touch()
         self.loss = None if head["loss"] is None else self._all[head["loss"]]
+        self._inputs = self._inputs_of(head["inputs"])
         self._memories = [
             _memory_of(n, contents.get(f"memory{k}")) for k, n in enumerate(head["memories"])
         ]
@@ -148,6 +167,28 @@ class LoadedTape:
         if found is None:
             raise ValueError(f"field {number} has no gradient")
         return found
+
+    def _inputs_of(self, rows: Mapping[str, list[Any]]) -> ReplayInputs:
+        """Return the arguments that a replay may be given."""
+        made = ReplayInputs()
+        for name, (number, value) in rows.items():
+            field = self._all[number]
+            field.call_it(name)
+            type_ = tensor(field.dtype, field.element) if field.element else field.dtype
+            made.recorded[name] = field, Parameter(name, "value", type_), value
+        return made
+
+    def _check_inputs(self, names: Iterable[str]) -> None:
+        known = self._inputs.recorded
+        for name in names:
+            if name not in known:
+                raise AutodiffError(
+                    f"{name} is no argument that a replay of this file can be given",
+                    Span.of_caller(),
+                    hint=f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
+                    if known
+                    else f"call tape.replay({name}=...) once before tape.save, where the tape was recorded",
+                )
 
     def _mem(self, ref: list[Any]) -> Mem:
         return self._field(ref)._mem
@@ -233,12 +274,17 @@ class LoadedTape:
                 hint="load it again: ds.load_tape(filename)",
             )
 
-    def replay(self) -> None:
+    def replay(self, **arguments: Any) -> None:
         """Run what was recorded, in order, from what the fields hold now.
 
         A tape with a loss sets it and the gradients to 0 first.
+
+        Args:
+            arguments: as in `Tape.replay`, of those that were given to a replay before `tape.save`.
         """
         self._check("replayed")
+        self._check_inputs(arguments)
+        self._inputs.write(arguments)
         if self.loss is not None:
             self.zero()
             self.loss.fill(0)

@@ -30,11 +30,12 @@ from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.ad.replay.copies_in_place import CopiesInPlace
+    from diffsim.ad.replay.inputs import ReplayInputs
     from diffsim.ad.replay.program import Replay
     from diffsim.runtime.kernels.specialization import Specialization
 
 BYTE = scalar("u8")
-FORMAT = 1
+FORMAT = 2
 """Of the file; a file of another number is refused."""
 SAME_BITS = ("fast_math", "deterministic")
 """The options that the results' bits depend on."""
@@ -179,9 +180,11 @@ class _File:
         return [what, span.address - start, span.bytes, span.count, span.step]
 
 
-def save(path: Any, replay: Replay, loss: Field | None) -> None:
+def save(path: Any, replay: Replay, loss: Field | None, inputs: ReplayInputs) -> None:
     """Write what a replay runs to a file; see `Tape.save`."""
     file = _File()
+    # Each replay writes them: what the last one was given is none of the record.
+    file.own.update(field for field, _, _ in inputs.recorded.values())
     for f in fields_of(replay.entries.firsts()):
         if not f.is_grad:
             file.field(f)
@@ -200,6 +203,7 @@ def save(path: Any, replay: Replay, loss: Field | None) -> None:
         "options": {name: getattr(session.options, name) for name in SAME_BITS},
         "fields": _field_rows(file),
         "loss": None if loss is None else file.field(loss)[0],
+        "inputs": _input_rows(file, inputs),
         "kernels": file.kernel_rows,
         "memories": [nbytes for _, nbytes in file.memories],
         "forward": there.commands,
@@ -222,6 +226,14 @@ def save(path: Any, replay: Replay, loss: Field | None) -> None:
     contents["tape"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
     np.savez_compressed(made, allow_pickle=False, **contents)
     write_file(path, made.getvalue())
+
+
+def _input_rows(file: _File, inputs: ReplayInputs) -> dict[str, list[Any]]:
+    """Return the arguments that a replay may be given: their fields, and the record's numbers."""
+    return {
+        name: [file.field(field)[0], np.asarray(value).tolist()]
+        for name, (field, _, value) in inputs.recorded.items()
+    }
 
 
 def _field_rows(file: _File) -> list[list[Any]]:
