@@ -203,3 +203,45 @@ def test_vector_math(jit: Jit, name: str) -> None:
     for value, result in zip(x, y, strict=True):
         expected = reference(*[value] * arity)
         assert result == pytest.approx(expected, rel=6e-7 if single else 2e-15, abs=1e-15)
+
+
+def test_loops_with_many_gathered_elements_are_vectorised(jit: Jit) -> None:
+    """As in a lane with eight tangents, which gathers them from a grid."""
+    lines = []
+    for k in range(300):
+        lines += [
+            f"  %at{k} = add nsw i64 %first, {1000 * k}",
+            f"  %p{k} = getelementptr inbounds float, ptr %y, i64 %at{k}",
+            f"  %v{k} = load float, ptr %p{k}, !alias.scope !2, !noalias !5",
+            f"  %s{k + 1} = fadd float %s{k}, %v{k}",
+        ]
+    text = f"""
+define void @f(ptr %params, i64 %n) nounwind {{
+  %y = load ptr, ptr %params, !invariant.load !6
+  %second = getelementptr ptr, ptr %params, i64 1
+  %z = load ptr, ptr %second, !invariant.load !6
+  br label %lane
+lane:
+  %i = phi i64 [ 0, %0 ], [ %next, %lane ]
+  %q = getelementptr inbounds float, ptr %z, i64 %i
+  %s0 = load float, ptr %q, !alias.scope !4, !noalias !3
+  %whole = fptosi float %s0 to i32
+  %first = sext i32 %whole to i64
+{chr(10).join(lines)}
+  store float %s300, ptr %q, !alias.scope !4, !noalias !3
+  %next = add nsw i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %lane, label %end
+end:
+  ret void
+}}
+!0 = distinct !{{!0}}
+!1 = distinct !{{!1, !0}}
+!7 = distinct !{{!7, !0}}
+!2 = !{{!1}}
+!3 = !{{!1}}
+!4 = !{{!7}}
+!5 = !{{!7}}
+!6 = !{{}}
+"""
+    assert re.search(r"fadd <\d+ x float>", jit.optimized(text))

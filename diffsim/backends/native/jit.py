@@ -93,6 +93,14 @@ It takes longer than all other passes together (0.7 s of 1 s for functions of a 
 faster for it. Shorter kernels do: two-dimensional MPM.
 """
 
+_THRESHOLDS = ("-alias-set-saturation-threshold=4000", "-vectorize-scev-check-threshold=128")
+"""LLVM's limits for the work of its loop vectorizer, for the whole process.
+
+Above 250 accesses it takes all of them for one set that may overlap, whatever their scopes say, and above 16
+checks at run time it gives up. A lane that computes eight tangents has more of both, and took five times as
+long for it.
+"""
+
 # Behind the object file: the length of the list of imported names, and a magic number that tells a
 # truncated or foreign file. Object readers ignore what follows the sections.
 _TRAILER = struct.Struct("<Q8s")
@@ -123,6 +131,8 @@ def _initialise() -> bool:
     global _initialised, _has_vector_math
     with _init_lock:
         if not _initialised:
+            for threshold in _THRESHOLDS:
+                llvm.set_option("", threshold)
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
             llvm.initialize_native_asmparser()
