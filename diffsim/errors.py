@@ -361,7 +361,7 @@ class AutodiffError(DiffsimError):
 def together(errors: Sequence[AutodiffError]) -> AutodiffError:
     """Return one error for several refusals, each with its own advice."""
     parts = list(
-        {_place_of(e): e for error in reversed(errors) for e in reversed(error.parts)}.values()
+        {place_of(e): e for error in reversed(errors) for e in reversed(error.parts)}.values()
     )
     parts.sort(key=_line_of)
     if len(parts) == 1:
@@ -384,7 +384,7 @@ def _line_of(error: AutodiffError) -> tuple[str, int]:
     return ("", 0) if error.span is None else (error.span.file, error.span.line)
 
 
-def _place_of(error: AutodiffError) -> tuple[object, ...]:
+def place_of(error: AutodiffError) -> tuple[object, ...]:
     """Return what two refusals have in common that say the same."""
     first = type(error), error.message.partition("\n")[0]
     # A value that is read and changed in several lines is one to rewrite where it is read.

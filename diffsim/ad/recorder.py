@@ -114,6 +114,7 @@ class RolloutSummary:
         read, written: the fields that it used.
         alive: what its kernels need to stay alive.
         held_bytes: the memory of what it holds until its backward pass.
+        refused: why its first step has no gradient.
     """
 
     def __init__(
@@ -124,7 +125,9 @@ class RolloutSummary:
         written: Iterable[Field],
         alive: dict[Specialization, list[Any]],
         held_bytes: int,
+        refused: Sequence[AutodiffError],
     ) -> None:
+        self.refused = refused
         self.held_bytes = held_bytes
         self.backward = backward
         self.again = again
@@ -460,5 +463,6 @@ class TapeRecorder(EnclosingRecorder):
                 rollout.written,
                 name="checkpointed rollout",
                 by_user=False,
+                refused=rollout.refused,
             )
         )

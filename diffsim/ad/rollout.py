@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.checks.lost_gradients import check_rollout
+from diffsim.ad.checks.refusals import refusals
 from diffsim.ad.disk_states import DiskState, DiskStates
 from diffsim.ad.record.overwrite_saves import Saved, copied
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary
@@ -85,6 +86,7 @@ class Rollout:
         n: the number of steps; with a `condition` the most, until the forward run has ended.
         held: states and tapes.
         written, inputs: fields besides the state that steps write, and boxes that they read.
+        refused: why the first step has no gradient.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Rollout:
         self.held = Holdings(self.size, self.size)
         self.final_bytes = 0
         self.written: Iterable[Field] = ()
+        self.refused: Sequence[AutodiffError] = ()
         self._first_tape: StepTape | None = None
         self._is_fresh = True
 
@@ -161,8 +164,9 @@ class Rollout:
         read = dict.fromkeys(field for field, _ in self.inputs)
         written = [*self.state, *self.written]
         held = self.held.used + self.notes.bytes
+        alive, refused = recorder.alive, self.refused
         outer.rolled_out(
-            RolloutSummary(self.backward, self.run_all_again, read, written, recorder.alive, held)
+            RolloutSummary(self.backward, self.run_all_again, read, written, alive, held, refused)
         )
 
     def _run_first(self, runs: FirstRuns) -> None:
@@ -174,6 +178,7 @@ class Rollout:
         # 1. The first step tells the sizes.
         start = self._state(0)
         self._first_tape = runs.tape(0)
+        self.refused = refusals(self._first_tape.recorder.record)
         self._close(self._first_tape)
         self.held = self._holdings(self._first_tape.bytes)
         self._hold(0, start)

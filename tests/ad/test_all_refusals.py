@@ -267,6 +267,80 @@ def test_launches_of_a_kernel_that_overwrites_what_it_reads():
     assert refusal(lambda: program(in_place="save")).message == error.parts[1].message
 
 
+def test_launches_that_fail_different_conditions():
+    """Nothing lifts a race, though a saving tape differentiates the first launch of the kernel."""
+    x, y, loss = field(12), field(12), field()
+
+    @ds.kernel
+    def step(b: ds.i32):
+        for i in range(4):
+            x[i + 6] = ds.sin(y[i]) * x[i + b]
+
+    def program(*launches, **options):
+        with ds.Tape(loss, **options):
+            for b in launches:
+                step(b)
+            total()
+
+    @ds.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    assert refusal(lambda: program(6)).is_lifted
+    program(6, in_place="save")
+    error = refusal(lambda: program(6, 4, 4, 5))
+    race = "b = 4: iteration 2 of this parallel loop reads x[6], and iteration 0 writes it"
+    assert not error.is_lifted
+    assert [part.message.startswith(race) for part in error.parts].count(True) == 1
+    assert refusal(lambda: program(6, 4, in_place="save")).message.startswith(race)
+
+
+def test_steps_of_rollouts():
+    """What a step is refused for stands beside what the program around the rollout is refused for."""
+    x, y, q, z, loss = field(4), field(4), field(4), ds.field(ds.f64, 4), field()
+
+    @ds.kernel
+    def squares():
+        for i in q:
+            q[i] = q[i] ** 2
+
+    @ds.kernel
+    def halves():
+        for i in x:
+            q[i // 2] = x[i] ** 2
+
+    @ds.kernel
+    def through():
+        for i in x:
+            z[i] = y[i] ** 2
+        for i in x:
+            y[i] = z[i] * x[i]
+
+    def step(t):
+        halves()
+        through()
+
+    def program(**options):
+        with ds.Tape(loss, **options):
+            squares()
+            ds.ad.checkpoint(step, 3, state=[y])
+
+    x.grad.fill(7.0)
+    error = refusal(program)
+    found = [part.message for part in error.parts]
+    assert [text.partition(",")[0] for text in found] == [
+        "the gradient needs q as it was read",
+        "iterations 0 and 1 of this parallel loop both store q[0]",
+        "z is given a value that depends on something with a gradient",
+    ]
+    assert "To do for 1, 3: " in str(error)
+    # Refused before the pass has begun: no gradient is poisoned.
+    assert not np.isnan(x.grad.to_numpy()).any()
+    kept = refusal(lambda: program(in_place="save"))
+    assert [part.message for part in kept.parts] == found[1:]
+
+
 @pytest.mark.parametrize("seed", [2, 8])
 def test_advice_is_followed(seed, quick_code):
     """Options that refusals of random programs name; the gradients then are those of dual numbers."""

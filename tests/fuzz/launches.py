@@ -185,7 +185,29 @@ def verdict(text, seed, in_place="refuse"):
         return "invalid"
     found = [conflicts(log) for log in logs]
     race = any(a for a, _ in found)
-    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    found_by_us = run(text, values, weights, launches, in_place=in_place)
+    if isinstance(found_by_us, AutodiffError):
+        error = found_by_us
+        if promise := broken_promise(error, run(text, values, weights, launches, rules="lifted")):
+            return promise
+        if not isinstance(error, GlobalDataAccessError):
+            return "refused"
+        # What a trace would have to load is not as it was where the kernel fills p after reading it.
+        fills = "        p[i] =" in text
+        clean = len(launches) == 1 and not race and not found[0][1] and not fills
+        return f"wrong: refused without need: {error.message}" if clean else "refused"
+    if race:
+        return f"wrong: a race has a gradient, {launches}"
+    for k in "xyz":
+        expected = central(text, values, weights, launches, k)
+        if not np.allclose(found_by_us[k].grad.to_numpy(), expected, rtol=1e-5, atol=1e-7):
+            return f"wrong: the gradient of {k}, {launches}"
+    return "right"
+
+
+def run(text, values, weights, launches, in_place=None, rules="enforced"):
+    """The fields of a program after its backward pass; or the error of a refusal."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64, rules=rules)
     fields = {k: ds.field(ds.f64, shape=values[k].shape, needs_grad=True) for k in "xyz"}
     fields |= {k: ds.field(ds.i32, shape=2 * LANES) for k in "pq"}
     for k, f in fields.items():
@@ -195,24 +217,28 @@ def verdict(text, seed, in_place="refuse"):
     compiled(text, space)
     total = summed(fields, weights, loss)
     try:
-        with ds.Tape(loss, in_place=in_place):
+        with ds.Tape(loss, **({"in_place": in_place} if in_place else {})):
             for args in launches:
                 space["run"](*args)
             total()
-    except GlobalDataAccessError as error:
-        # What a trace would have to load is not as it was where the kernel fills p after reading it.
-        fills = "        p[i] =" in text
-        clean = len(launches) == 1 and not race and not found[0][1] and not fills
-        return f"wrong: refused without need: {error.message}" if clean else "refused"
-    except AutodiffError:
-        return "refused"
-    if race:
-        return f"wrong: a race has a gradient, {launches}"
-    for k in "xyz":
-        expected = central(text, values, weights, launches, k)
-        if not np.allclose(fields[k].grad.to_numpy(), expected, rtol=1e-5, atol=1e-7):
-            return f"wrong: the gradient of {k}, {launches}"
-    return "right"
+    except AutodiffError as error:
+        return error
+    return fields
+
+
+def broken_promise(error, lifted):
+    """What is wrong with the advice to lift the rules, given what the program does then; or None."""
+    if not isinstance(lifted, AutodiffError):
+        return None
+    if error.is_lifted:
+        return f"wrong: the switch does not lift all: {error}, but {lifted}"
+    places = {_place(e) for e in lifted.parts}
+    kept = [e.message for e in error.parts if e.is_lifted and _place(e) in places]
+    return f"wrong: the switch does not lift {kept}" if kept else None
+
+
+def _place(part):
+    return type(part), part.message, part.span and part.span.line
 
 
 def summed(fields, weights, loss):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
-from diffsim.errors import AutodiffError, together
+from diffsim.ad.record.task_launches import saved_as
+from diffsim.errors import AutodiffError, GlobalDataAccessError, together
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -27,24 +28,48 @@ def check_launches(record: Record) -> None:
 
 
 def wrong_launches(record: Record) -> Iterator[AutodiffError]:
-    """Yield the errors of the first launch of each kernel whose adjoint would be wrong.
+    """Yield for each condition that a kernel's adjoint has the error of the first launch that fails it.
 
     A launch whose index fields have changed since is left to the backward pass, in which they may return to
     what they were.
     """
-    switch = not session.options.lifts_rules
     firsts = (e for e in record.firsts() if isinstance(e, Launched))
     for special in dict.fromkeys(e.special for e in firsts if e.special.differentiable):
-        checks = special.derivative.checks_if_lifted
-        if checks is None:
-            continue
-        for entry in _suspects(record, special, checks):
-            if checks.may_be_asked(entry.args, entry.now):
-                errors = list(checks.errors(entry.args))
-                yield from (e.advising(switch=switch) if e.narrower else e for e in errors)
-                # What is wrong in one launch may be so in a thousand others.
-                if errors:
-                    break
+        derivative = special.derivative
+        if derivative.refusal is None:
+            asked = [derivative.checks]
+        else:  # what would be asked if no rule refused it
+            asked = [part.derivative.checks_if_lifted for part in saved_as(special)]
+        for checks in asked:
+            if checks is not None:
+                yield from _first_failures(record, special, checks)
+
+
+def _first_failures(
+    record: Record, special: Specialization, checks: LaunchChecks
+) -> Iterator[AutodiffError]:
+    """Yield the errors of the first launches that fail the conditions of a kernel."""
+    known: set[int] = set()
+    for entry in _suspects(record, special, checks):
+        # What is wrong in one launch may be so in a thousand others, and another thing in the last one only.
+        if len(known) == len(checks.conditions):
+            return
+        if checks.may_be_asked(entry.args, entry.now):
+            for number, error in checks.failures(entry.args, known):
+                known.add(number)
+                yield _with_advice(error, special, entry.args)
+
+
+def _with_advice(
+    error: GlobalDataAccessError, special: Specialization, args: tuple[Any, ...]
+) -> AutodiffError:
+    """Return the error with the advice to lift the rule, where a tape that saves has the gradient."""
+    if not error.narrower:
+        return error
+    for derivative in (part.derivative for part in saved_as(special)):
+        if derivative.refusal is not None or (derivative.checks and derivative.checks.fail(args)):
+            return error
+    return error.advising(switch=not session.options.lifts_rules)
 
 
 def _suspects(record: Record, special: Specialization, checks: LaunchChecks) -> Iterator[Launched]:

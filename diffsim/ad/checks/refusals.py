@@ -2,12 +2,13 @@
 
 What the rules forbid shows up in four places: kernels that have no adjoint, launches whose arguments or index
 fields make it wrong, values that get into fields without gradient, and values that a launch needs and a later
-one has overwritten. Where a gradient is refused for one of them, all four are searched.
+one has overwritten. Where a gradient is refused for one of them, all four are searched, and what the first
+step of a checkpointed rollout was refused for is said too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from diffsim.ad.checks.broken_chains import broken_chains
@@ -18,6 +19,7 @@ from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.ad.record.record import Record
+    from diffsim.runtime.kernels.specialization import Specialization
 
 _LATER = "change it after the backward pass, or in the block of the tape"
 
@@ -33,9 +35,22 @@ def refuse_program(record: Record, *, saving: bool, ended_at: int) -> None:
     Raises:
         AutodiffError: all that is refused.
     """
-    refused = [*broken_chains(record), *_refused_adjoints(record), *wrong_launches(record)]
+    refused = refusals(record)
     if refused:
         raise together([*refused, *_stale_reads(record, saving=saving, ended_at=ended_at)])
+    for special in _specials_to_reverse(record):
+        special.derivative.launch  # noqa: B018 - compiled now
+
+
+def refusals(record: Record) -> list[AutodiffError]:
+    """Return why the record has no gradient, but for values that were overwritten after their launch."""
+    adjoints = (special.derivative.refusal for special in _specials_to_reverse(record))
+    return [
+        *broken_chains(record),
+        *(refusal for refusal in adjoints if refusal is not None),
+        *wrong_launches(record),
+        *(refusal for entry in record.firsts() for refusal in entry.refusals()),
+    ]
 
 
 def with_others(
@@ -50,15 +65,11 @@ def with_others(
     return together(found) if found else error
 
 
-def _refused_adjoints(record: Record) -> Iterator[AutodiffError]:
-    """Make and compile all adjoints; yield why some can not be made."""
-    # A set: many entries, few kernels.
-    for special in dict.fromkeys(entry.special_to_reverse() for entry in record.firsts()):
-        if special is not None:
-            if special.derivative.refusal is not None:
-                yield special.derivative.refusal
-            else:
-                special.derivative.launch  # noqa: B018 - compiled now
+def _specials_to_reverse(record: Record) -> Iterable[Specialization]:
+    """Return the kernels whose adjoints the backward pass runs."""
+    # Each once: many entries, few kernels.
+    found = dict.fromkeys(entry.special_to_reverse() for entry in record.firsts())
+    return [special for special in found if special is not None]
 
 
 def _stale_reads(record: Record, *, saving: bool, ended_at: int) -> Iterator[AutodiffError]:

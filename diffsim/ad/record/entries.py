@@ -486,13 +486,13 @@ class Copied(Entry):
 
 
 class Replaced(Entry):
-    """A function called in place of adjoints: those of `inside`, or of a rollout, or none.
+    """A function called in place of adjoints: those of `inside`, or of a rollout (`refused`), or none.
 
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
     the program that made it; `by_user` says whether the user wrote the function, `name` what it stands for.
     """
 
-    __slots__ = ("_inside", "arrays", "by_user", "function", "name", "span", "written")
+    __slots__ = ("_inside", "arrays", "by_user", "function", "name", "refused", "span", "written")
 
     def __init__(
         self,
@@ -503,9 +503,11 @@ class Replaced(Entry):
         *,
         name: str,
         by_user: bool = True,
+        refused: Sequence[AutodiffError] = (),
     ) -> None:
         self.name = name
         self.by_user = by_user
+        self.refused = refused
         self.function = function
         self._inside = inside
         self.arrays = arrays
@@ -525,6 +527,9 @@ class Replaced(Entry):
     def elements(self) -> Iterable[tuple[Field, Index]]:
         found = dict.fromkeys(f for entry in flat([self]) for f in entry.fields())
         return [(f, None) for f in found]
+
+    def refusals(self) -> Sequence[AutodiffError]:
+        return self.refused
 
     def backward(self, run: BackwardRun) -> None:
         """Call the function."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from diffsim.ad.record.elements import Box, Elements, Index
-from diffsim.errors import Span
+from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 
 if TYPE_CHECKING:
@@ -186,6 +186,10 @@ class Entry:
     def special_to_reverse(self) -> Specialization | None:
         """Return the kernel whose adjoint the backward pass runs, if there is one."""
         return None
+
+    def refusals(self) -> Sequence[AutodiffError]:
+        """Return why what it stands for has no gradient, as far as that was found when it was recorded."""
+        return ()
 
     def forget_gradient(self) -> None:
         """Drop the adjoint that a followed value has received in an earlier pass."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from diffsim.errors import AutodiffError, GlobalDataAccessError, together
+from diffsim.errors import AutodiffError, GlobalDataAccessError, place_of, together
 from diffsim.ir.nodes import Atomic, CustomCall, Kernel, Load, Mem, Store, Task
 from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.passes.autodiff.reverse import reverse
@@ -80,23 +80,23 @@ def with_advice(
         switch: whether the switch for all programs would change anything.
     """
     overwritten = any(p.narrower and isinstance(p, GlobalDataAccessError) for p in error.parts)
-    # A kernel of any shape is differentiated; what is overwritten may be needed at more than one time.
-    kept = not overwritten or _is_kept(kernel, may_split=may_split)
-    lifted = [
-        p.narrower and (kept or not isinstance(p, GlobalDataAccessError)) for p in error.parts
-    ]
+    # A kernel of any shape is differentiated; but not all that is overwritten can be kept, and with it a
+    # launch may be unable to decide what it decides without.
+    left = _refused_when_saved(kernel, may_split=may_split) if overwritten else ()
+    places = {place_of(e) for e in left}
+    kept = places <= {place_of(p) for p in error.parts}
     return together(
         [
-            p.advising(switch=switch) if yes else p
-            for p, yes in zip(error.parts, lifted, strict=True)
+            p.advising(switch=switch)
+            if p.narrower and (_is_of_shape(p) or (kept and place_of(p) not in places))
+            else p
+            for p in error.parts
         ]
     )
 
 
-def _is_kept(kernel: Kernel, *, may_split: bool) -> bool:
-    """Whether what a kernel overwrites is not among what is refused where a tape saves it."""
-    left = [e.message for e in _refused_when_saved(kernel, may_split=may_split)]
-    return not any("neither what it is before" in text for text in left)
+def _is_of_shape(error: AutodiffError) -> bool:
+    return not isinstance(error, GlobalDataAccessError)
 
 
 def _refused_when_saved(kernel: Kernel, *, may_split: bool) -> Iterator[AutodiffError]:

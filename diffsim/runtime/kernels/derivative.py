@@ -272,9 +272,7 @@ class Derivative:
             made = self._made(relaxed=True, in_place=True)
         except AutodiffError:
             return None  # with what it lacks beside the rules
-        # Whether a saved state suffices is no question of a tape that saves none.
-        asked = tuple(c for c in made.conditions if not c.on_saving_tape)
-        return LaunchChecks(self.specialization, made._replace(conditions=asked)) if asked else None
+        return LaunchChecks(self.specialization, made) if made.conditions else None
 
     @locked_cached_property
     def accesses(self) -> AccessSummary:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -109,23 +109,39 @@ class LaunchChecks:
         if errors := list(self.errors(args)):
             raise together(errors)
 
+    def fail(self, args: tuple[Any, ...]) -> bool:
+        """Whether a launch with these arguments does not meet one of the conditions."""
+        return any(True for _ in self.failures(args))
+
     def errors(self, args: tuple[Any, ...]) -> Iterator[GlobalDataAccessError]:
         """Yield an error for each condition that a launch with these arguments does not meet."""
+        return (error for _, error in self.failures(args))
+
+    def failures(
+        self, args: tuple[Any, ...], known: Collection[int] = ()
+    ) -> Iterator[tuple[int, GlobalDataAccessError]]:
+        """Yield the numbers of the conditions that a launch does not meet, with their errors.
+
+        Args:
+            args: the arguments of the launch.
+            known: the numbers of conditions that are not asked.
+        """
         values = _Values(self.special.arguments, args)
-        asked = [c for c in self.conditions if c.test is None or not c.test.holds(values)]
+        numbered = ((k, c) for k, c in enumerate(self.conditions) if k not in known)
+        asked = [(k, c) for k, c in numbered if c.test is None or not c.test.holds(values)]
         if not asked:
             return
         # What is remembered is that all of them held.
-        key = self._key(args, values)
+        key = None if known else self._key(args, values)
         if key is not None and key in self._known:
             return
         found = {number: run.accesses(args) for number, run in self._traces.items()}
         failed = False
-        for c in asked:
+        for k, c in asked:
             meeting = self._meeting(c, found, values)
             if meeting is not None:
                 failed = True
-                yield c.error(meeting)
+                yield k, c.error(meeting)
         if key is not None and not failed:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
