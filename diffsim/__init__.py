@@ -119,6 +119,7 @@ from diffsim.runtime.fields.adjoints import clear_all_dual
 from diffsim.runtime.fields.constructors import Layout, field, ndarray
 from diffsim.runtime.fields.constructors import make_field as _make_field
 from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray
+from diffsim.runtime.fields.device_array import from_dlpack
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.layout_tree import (
     axes,
@@ -239,6 +240,7 @@ __all__ = [
     "float32",
     "float64",
     "floor",
+    "from_dlpack",
     "func",
     "func_grad",
     "func_native",

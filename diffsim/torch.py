@@ -6,19 +6,18 @@ PyTorch is imported at the first use, never with diffsim.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from diffsim import tracebacks
 from diffsim.bridges.call import RecordedCall
 from diffsim.bridges.function import FieldFunction, Given, Prepared, set_values, values_of
-from diffsim.errors import AutodiffError, BackendError, FieldError, Span
+from diffsim.errors import AutodiffError, FieldError, Span
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import absent
+from diffsim.runtime.fields.export import pytorch
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import HOST
 from diffsim.runtime.session import session
@@ -56,26 +55,10 @@ def wrap(
         FieldError: at a call: a tensor does not fit.
         AutodiffError: and its kind: a gradient can not be given; at the call, or in `backward`.
     """
-    _torch()
+    pytorch()
     if function is None:
         return lambda f: WrappedForTorch(FieldFunction(f, inputs, outputs))
     return WrappedForTorch(FieldFunction(function, inputs, outputs))
-
-
-@functools.cache
-def _torch() -> Any:
-    """Return PyTorch."""
-    if importlib.util.find_spec("torch") is None:
-        raise BackendError(
-            "PyTorch is not installed, and ds.torch needs it",
-            Span.of_caller(),
-            hint='install it: pip install "diffsim[torch]"',
-        )
-    import torch
-
-    # Errors of a backward pass show the user's line, and not PyTorch's that called for the user.
-    tracebacks.add_own(torch.__path__[0])
-    return torch
 
 
 @entries("__call__")
@@ -87,7 +70,7 @@ class WrappedForTorch(Named):
         self.function = function
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        torch, function = _torch(), self.function
+        torch, function = pytorch(), self.function
         places = _places(function, args, named)
         tensors = [args[k] for k in places]
         given = {k: _given(args[k], f"argument {k + 1} of {function.name}") for k in places}
@@ -120,7 +103,7 @@ class _Place:
 @functools.cache
 def _node() -> Any:
     """Return the class of nodes; made late, as its base is PyTorch's."""
-    torch = _torch()
+    torch = pytorch()
     base: Any = torch.autograd.Function
 
     class FieldFunctionNode(base):
@@ -166,7 +149,7 @@ def _node() -> Any:
 @functools.cache
 def _gradient_node() -> Any:
     """Return the class of nodes of gradients: their own gradient is refused."""
-    torch = _torch()
+    torch = pytorch()
     base: Any = torch.autograd.Function
 
     class GradientNode(base):
@@ -194,7 +177,7 @@ def _gradient_node() -> Any:
 
 def _in_functorch() -> bool:
     """Return whether torch.func transforms what runs now."""
-    return bool(_torch()._C._are_functorch_transforms_active())
+    return bool(pytorch()._C._are_functorch_transforms_active())
 
 
 def _pull_back(call: RecordedCall, needed: Sequence[bool], gradients: Sequence[Any]) -> list[Any]:
@@ -216,7 +199,7 @@ def _pull_back(call: RecordedCall, needed: Sequence[bool], gradients: Sequence[A
 
 def _places(function: FieldFunction, args: Sequence[Any], named: dict[str, Any]) -> list[int]:
     """Return which arguments are inputs."""
-    torch = _torch()
+    torch = pytorch()
     count = function.count(args, lambda a: isinstance(a, torch.Tensor))
     places = [k for k, a in enumerate(args) if isinstance(a, torch.Tensor)]
     by_name = [n for n, a in named.items() if isinstance(a, torch.Tensor)]
@@ -238,7 +221,7 @@ def _places(function: FieldFunction, args: Sequence[Any], named: dict[str, Any])
 
 
 def _given(tensor: Any, what: str) -> Given:
-    torch = _torch()
+    torch = pytorch()
     if _in_functorch() and torch._C._functorch.is_batchedtensor(tensor):
         raise FieldError(
             f"{what} is a batch of torch.func.vmap, and a call computes one result in its fields",
@@ -281,5 +264,5 @@ def _tensor(f: Field) -> Any:
 
 
 def _to_tensor(array: np.ndarray) -> Any:
-    made = _torch().from_numpy(array)
+    made = pytorch().from_numpy(array)
     return made if session.device is HOST else made.cuda(session.device.dlpack[1])

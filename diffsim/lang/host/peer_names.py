@@ -38,7 +38,7 @@ _SPATIAL = "keep angular and linear parts apart, or in a ds.types.vector(6, ds.f
 _GEOMETRY = "write the query as a @ds.func over fields of vertices and indices"
 _SOLVERS = "write the solver as kernels, or take SciPy's"
 _TIMES = "write ds.init(kernel_profiler=True), and ds.profiler.print_kernel_profiler_info()"
-_BRIDGES = "arrays go in and out without a copy by DLPack: torch.from_dlpack(x); x.from_numpy(array) copies"
+_BRIDGES = "kernels take tensors as they are, and torch.from_dlpack(x) is a field's memory; x.from_torch(t) copies"
 _FILL = "make the field and fill it: x = ds.field(ds.f32, shape=n); x.fill(1)"
 _OPERATORS = "write the operator: +, -, *, /, //, %, &, |, ^, <<, >>, ~"
 _COMPILER = "the compiler decides"
@@ -148,7 +148,7 @@ WARP: dict[str, dict[str, str]] = {
         "ones ones_like full full_like": _FILL,
         "from_numpy": "make a field of this shape, and x.from_numpy(array)",
         "indexedarray* indexedfabricarray* fabricarray* index indexref": "index with a field of integers: x[ids[i]]",
-        "from_torch to_torch from_jax to_jax from_paddle to_paddle from_dlpack to_dlpack device_* dtype_* "
+        "from_torch to_torch from_jax to_jax from_paddle to_paddle to_dlpack device_* dtype_* "
         "from_ptr from_ipc_handle jax_* Jax* clear_jax_*": _BRIDGES,
         "address address_of ref handle array_store atomic_cas atomic_exch": "elements are read and written by index: x[i] = y",
         "view": "write x.to_numpy().reshape(...), or index with arithmetic",
@@ -211,7 +211,7 @@ FIELDS: dict[str, str] = {
     "zero_": "write x.fill(0)",
     "fill_": "write x.fill(value)",
     "retain_grad": "write ds.Tape(loss, retain_grad=x)",
-    "to_torch from_torch to_paddle from_paddle": _BRIDGES,
+    "to_paddle from_paddle": _BRIDGES,
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
     "snode parent": "ds.root is the tree; a field is placed once",
     "get_scalar_field": "index the component: x[i][0]; from Python x.to_numpy()[..., 0]",

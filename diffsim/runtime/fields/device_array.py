@@ -1,7 +1,12 @@
-"""Arrays of other libraries (PyTorch, CuPy, JAX, Numba, pycuda) on a GPU as kernel arguments, without copies.
+"""Arrays of other libraries (PyTorch, CuPy, JAX, Numba, pycuda) as kernel arguments, without copies.
 
-They are taken by the CUDA array interface (version 3). All work of diffsim goes to a blocking stream, so it
-is in order with what others do on CUDA's default stream; what they do on other streams is waited for here.
+Those in the host's memory share it with NumPy (DLPack), so that kernels take them as arrays of NumPy, under
+the same rules: they have no gradient, a tape keeps a copy of what they were, and those that are the memory of
+a field with a gradient are refused on one.
+
+Those on a GPU are taken by the CUDA array interface (version 3). All work of diffsim goes to a blocking
+stream, so it is in order with what others do on CUDA's default stream;
+what they do on other streams is waited for here.
 """
 
 from __future__ import annotations
@@ -10,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import KernelTypeError, Span
+from diffsim.errors import FieldError, KernelTypeError, Span
 from diffsim.ir.layout import packed_strides
+from diffsim.lang.host.field_like import is_any_field
+from diffsim.lang.host.signatures import checked
+from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.cuda.device import Buffer, Device
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import MemorySpace
@@ -19,6 +27,88 @@ from diffsim.runtime.memory.storage import MemorySpace
 # No stream, or the legacy default stream: the driver orders its work with diffsim's blocking stream (CUDA
 # array interface, version 3).
 _LEGACY_STREAMS = (None, 0, 1)
+
+_CPU = (1, 3)
+"""Memory that the host reaches, in DLPack's numbers: its own, and pinned by CUDA."""
+
+
+# ---- on the host
+
+
+def as_argument(value: Any, where: str) -> Any:
+    """Return an array of another library on the host as one of NumPy, in the same memory; others as they are.
+
+    Raises:
+        KernelTypeError: it has a gradient in its library, or NumPy can not share it.
+    """
+    if isinstance(value, np.ndarray) or is_any_field(value) or not _is_on_host(value):
+        return value
+    if getattr(value, "requires_grad", False) is True:
+        raise KernelTypeError(
+            f"{where}: the tensor requires a gradient, which would be lost in a kernel",
+            Span.of_caller(),
+            hint="make a function of PyTorch of what launches the kernel, ds.torch.wrap; or pass "
+            "tensor.detach()",
+        )
+    try:
+        made = shared(value)
+    except Exception as problem:
+        raise KernelTypeError(
+            f"{where}: NumPy can not share {describe(value)} ({problem})",
+            Span.of_caller(),
+            hint="pass a copy that it knows: float32 or float64, dense",
+        ) from None
+    if not made.flags.writeable:
+        raise KernelTypeError(
+            f"{where}: {describe(value)} is read-only, and a kernel may write to its arguments",
+            Span.of_caller(),
+            hint="pass a copy: np.array(array)",
+        )
+    return made
+
+
+def _is_on_host(value: Any) -> bool:
+    if not hasattr(type(value), "__dlpack__"):
+        return False
+    try:
+        return value.__dlpack_device__()[0] in _CPU
+    except Exception:  # JAX's tracers, PyTorch's meta tensors
+        return False
+
+
+def shared(value: Any) -> np.ndarray:
+    """Return an array of NumPy in the memory of another library's."""
+    # PyTorch's own way, as some releases of NumPy count what comes by DLPack as read-only.
+    is_tensor = hasattr(type(value), "untyped_storage")
+    return np.asarray(value.detach().numpy() if is_tensor else np.from_dlpack(value))
+
+
+@checked
+def from_dlpack(array: Any) -> np.ndarray:
+    """Return an array in the memory of another library's, or of a field, without a copy.
+
+    Kernels take it as an array argument; they take tensors of PyTorch and arrays of JAX themselves as well.
+    What is written to it is written to the other one. It has no gradient.
+
+    Args:
+        array: anything with `__dlpack__`, on the host.
+    """
+    if not _is_on_host(array):
+        on_gpu = hasattr(type(array), "__dlpack__")
+        raise FieldError(
+            f"{describe(array)} {'is not in the memory of the host' if on_gpu else 'has no __dlpack__'}",
+            Span.of_caller(),
+            hint="kernels take arrays on their GPU as they are: pass it as an argument"
+            if on_gpu
+            else "give a tensor or an array; x.from_numpy(numbers) copies into a field",
+        )
+    if is_any_field(array):
+        return shared(array)
+    made: np.ndarray = as_argument(array, "from_dlpack")
+    return made
+
+
+# ---- on a GPU
 
 
 class DeviceArray:

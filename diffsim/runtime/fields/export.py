@@ -1,21 +1,26 @@
 """Shares a field's memory with other libraries (PyTorch, CuPy, JAX, Numba, NumPy), without copies.
 
-It is handed out by the CUDA array interface (version 3) and by DLPack. All work of diffsim goes to a
+The memory is handed out by the CUDA array interface (version 3) and by DLPack. All work of diffsim goes to a
 blocking stream, so it is in order with what others do on CUDA's default stream; for other streams it is
-waited for here.
+waited for here. Copies to and from tensors of PyTorch are here too.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from diffsim.errors import BackendError, Span
+from diffsim import tracebacks
+from diffsim.errors import BackendError, FieldError, Span
 from diffsim.ir.layout import packed_strides
+from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.cuda.device import Buffer, DeviceStorage
 from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
@@ -276,3 +281,72 @@ class SharedMemory:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack_device(self.storage)
+
+
+# ---- copies for PyTorch
+
+
+@functools.cache
+def pytorch() -> Any:
+    """Import PyTorch.
+
+    Raises:
+        BackendError: it is not installed.
+    """
+    if not _is_installed("torch"):
+        raise BackendError(
+            "PyTorch is not installed",
+            Span.of_caller(),
+            hint='install it: pip install "diffsim[torch]"',
+        )
+    import torch
+
+    # Errors of a backward pass show the user's line, and not PyTorch's that called for the user.
+    tracebacks.add_own(torch.__path__[0])
+    return torch
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ValueError:  # it is in `sys.modules`, without a spec
+        return False
+
+
+@checked_methods("to_torch from_torch")
+class TensorCopies:
+    """The part of a field that copies from and to tensors of PyTorch, under Taichi's names."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def name(self) -> str: ...
+
+        def to_numpy(self, dtype: Any = None) -> np.ndarray: ...
+
+        def from_numpy(self, array: object) -> None: ...
+
+    def to_torch(self, device: Any = None) -> Any:
+        """Return a copy as a tensor of PyTorch, on the host or on the device that is named.
+
+        On a tape it is a constant; functions of PyTorch with gradients are made by `ds.torch.wrap`.
+        """
+        made = pytorch().from_numpy(np.asarray(self.to_numpy()))
+        return made if device is None else made.to(device)
+
+    def from_torch(self, tensor: Any) -> None:
+        """Copy a tensor of PyTorch of shape `field.shape` + shape of one element into the field."""
+        torch = pytorch()
+        if not isinstance(tensor, torch.Tensor):
+            raise FieldError(
+                f"from_torch takes a tensor of PyTorch, not {describe(tensor)}",
+                Span.of_caller(),
+                hint="arrays are copied by from_numpy, fields by copy_from",
+            )
+        if tensor.requires_grad:
+            raise FieldError(
+                f"this tensor requires a gradient, which would be lost in {self.name}",
+                Span.of_caller(),
+                hint="make a function of PyTorch of the program, ds.torch.wrap; or copy tensor.detach()",
+            )
+        self.from_numpy(tensor.resolve_neg().cpu().numpy())

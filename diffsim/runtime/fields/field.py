@@ -45,7 +45,7 @@ from diffsim.runtime.fields.conversions import (
     set_components,
     set_row,
 )
-from diffsim.runtime.fields.export import SharedMemory
+from diffsim.runtime.fields.export import SharedMemory, TensorCopies
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.variable_names import name_of
@@ -57,8 +57,8 @@ from diffsim.tracebacks import IS_OWN, entries, entry
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
 _numbers = itertools.count()
 _PUBLIC = (
-    "assign copy_from dtype dual element fill from_numpy grad m mark_written n name needs_dual needs_grad "
-    "placed shape to_numpy"
+    "assign copy_from dtype dual element fill from_numpy from_torch grad m mark_written n name "
+    "needs_dual needs_grad placed shape to_numpy to_torch"
 ).split()
 """The public attributes, as `dir` and messages list them."""
 _FIXED = frozenset(["dtype", "element", "is_dual", "is_grad", "number", "versions"])
@@ -84,7 +84,7 @@ _ASSIGNED = {
 
 @entries("__setattr__ __delattr__ __getattr__")
 @checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
-class Field(FieldProtocols, SharedMemory, FieldLike):
+class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
 
     Attributes:

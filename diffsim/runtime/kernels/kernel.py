@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from diffsim.errors import (
     DiffsimError,
     FieldError,
@@ -26,7 +28,7 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked, checked_methods, is_one_of
 from diffsim.lang.host.source import Source
 from diffsim.runtime import compiler
-from diffsim.runtime.fields.device_array import is_on_gpu, wrap_argument
+from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels import launch_function
@@ -50,6 +52,8 @@ from diffsim.tracebacks import entries
 
 # Weak: a kernel defined in a function goes with it. The set is needed to reach all kernels at `ds.init`.
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
+_OWN_ARRAYS = frozenset((np.ndarray, Field))
+"""Types of array arguments that are of no other library."""
 
 
 @entries("__reduce__")
@@ -314,8 +318,10 @@ class Kernel(Named):
             if p.kind == "array":
                 # An array of another library on a GPU is wrapped once, so that its address and stream are
                 # known.
-                if is_on_gpu(a):
-                    a = wrap_argument(a, session.device, f"{p.name} of {self.source.name}")
+                if a.__class__ not in _OWN_ARRAYS:
+                    a = as_argument(a, f"{p.name} of {self.source.name}")
+                    if is_on_gpu(a):
+                        a = wrap_argument(a, session.device, f"{p.name} of {self.source.name}")
                 arrays.append(a)
                 kinds.append(array_kind(p, a, self.source.name))
             elif by_field and takes_field(p, a):
