@@ -169,7 +169,7 @@ _install(
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
-        raise absent(__name__, name, __all__)
+        raise absent(__name__, name, __all__, {"ds.ad": ad.__all__})
 
 
 # What `from diffsim import *` gives, and what advice for misspelled names is chosen from.

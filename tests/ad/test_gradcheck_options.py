@@ -75,6 +75,10 @@ def test_a_wrong_func_grad_is_found_and_its_launch_is_named():
 def test_which_launches_are_checked():
     m = Model(factor=0.5)
     tape = m.tape()
+    assert ds.ad.gradcheck_tape(tape, whitelist_kernels=[m.add])
+    for none in ({"blacklist_kernels": ["wave", "add"]}, {"skip_to_launch_index": 9}):
+        with pytest.raises(ds.AutodiffError, match="the options leave out every launch"):
+            ds.ad.gradcheck_tape(tape, **none)
     for right in (
         {"whitelist_kernels": ["add"]},
         {"blacklist_kernels": ["wave"]},
@@ -181,10 +185,25 @@ def test_kernels_and_functions_with_parameters():
     np.testing.assert_allclose(J[x, y], expected, rtol=1e-14)
     np.testing.assert_allclose(J[scale, y][:, 0], X[at] ** 2, rtol=1e-14)
     assert ds.ad.gradcheck(pick, [x, chosen, scale], [y])
+    # By the names of the parameters, as in Warp, and by those of the fields.
+    for mask in ([("s", "y")], [("scale", "y")], [(1, 0)]):
+        some = ds.ad.jacobian(pick, [x, chosen, scale], [y], input_output_mask=mask)
+        assert list(some) == [(scale, y)]
+        for key in ((1, 0), ("s", "y"), ("scale", y)):
+            assert some[key] is some[scale, y]
+        with pytest.raises(ds.FieldError, match="derivatives of y by x were not computed"):
+            some["x", "y"]
+        for key, message in (
+            ((y, x), r"no input y(?s:.*)x \(0\), scale \(1\)"),
+            (("x", "z"), "no output 'z'"),
+            ("x", "a list of pairs"),
+        ):
+            with pytest.raises(ds.FieldError, match=message):
+                some[key]
     assert ds.ad.gradcheck(lambda a, b: pick(a, chosen, scale, b), [x], [y])
     assert ds.ad.gradcheck(lambda a: pick(a, chosen, scale, y), [x], [y])
     with pytest.raises(
-        ds.FieldError, match="pick has 4 parameters, and there are 1 inputs and 1 outputs"
+        ds.FieldError, match="pick has 4 parameters, and is given 1 input and 1 output"
     ):
         ds.ad.gradcheck(pick, [x], [y])
 

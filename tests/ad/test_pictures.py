@@ -289,12 +289,16 @@ def test_wrong_options(program):
         ({"graph_direction": "up"}, "graph_direction='up' is not possible"),
         ({"simplify_graph": 1}, "simplify_graph is True or False, not 1"),
         ({"array_labels": [x]}, "array_labels is a dictionary"),
+        ({"array_labels": {"x": "position"}}, "array_labels is a dictionary from fields to names"),
+        ({"filename": "tape.jpg"}, r"not written as \.jpg(?s:.*)\.svg"),
         ({"track_inputs": x}, "track_inputs is a list of fields and arrays"),
         ({"track_outputs": [x], "track_output_names": ["a", "b"]}, "one for each of track_outputs"),
     ):
         with pytest.raises(ds.FieldError, match=match):
             tape.visualize(**options)
-    with pytest.raises(ds.KernelTypeError, match="did you mean graph_direction="):
+    with pytest.raises(
+        ds.KernelTypeError, match=r"Tape\.visualize has (?s:.*)did you mean graph_direction="
+    ):
         tape.visualize(graph_directions="LR")
 
 

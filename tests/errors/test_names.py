@@ -66,7 +66,7 @@ def test_attributes_and_elements(cpu):
             self.layers[1].from_numpy(np.ones(2))
 
         def vector(self):
-            self.state["old"][0].x = 1.0
+            self.state["old"][0] = [1.0, 2.0, 3.0]
 
         def gradient(self):
             self.heat.grad.from_numpy(np.ones(4))

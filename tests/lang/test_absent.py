@@ -26,6 +26,11 @@ def test_a_family_of_names(family):
         getattr(ds, name)
 
 
+def test_names_of_another_module():
+    with pytest.raises(AttributeError, match=r"To do: write ds\.ad\.gradcheck"):
+        ds.gradcheck
+
+
 def test_what_is_recommended_is_there():
     for hint in (hint for table in ALL for hint in table.values()):
         for path in re.findall(r"\bds((?:\.\w+)+)", hint):

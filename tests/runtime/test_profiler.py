@@ -69,6 +69,8 @@ def test_launches_forward_and_backward(measuring, capsys):
     assert total + sum(row.compile_seconds for row in found.values()) < wall
     assert ds.profiler.query_kernel_profiler_info("wave").counter == 6
     assert ds.profiler.query_kernel_profiler_info("nothing").counter == 0
+    with pytest.raises(ds.FieldError, match=r'(?s)by its name.*info\("wave"\)'):
+        ds.profiler.query_kernel_profiler_info(wave)
     ds.profiler.print_kernel_profiler_info()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5

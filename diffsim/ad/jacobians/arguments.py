@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.host.signatures import need_function, need_number
 from diffsim.lang.host.source import check_runs
+from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.kernel import BoundKernel, Kernel
 
@@ -18,12 +19,17 @@ Pairs = list[tuple[Field, Field]]
 
 
 class Subject(NamedTuple):
-    """What is differentiated: a function without parameters, and the pairs (input, output) of fields."""
+    """What is differentiated: a function without parameters, and the pairs (input, output) of fields.
+
+    Attributes:
+        names: what parameters of the function are called, for the fields that it is given.
+    """
 
     run: Callable[[], Any]
     inputs: list[Field]
     outputs: list[Field]
     pairs: Pairs
+    names: Mapping[str, Field]
 
 
 def subject(function: Any, inputs: Any, outputs: Any, mask: Mask) -> Subject:
@@ -31,11 +37,12 @@ def subject(function: Any, inputs: Any, outputs: Any, mask: Mask) -> Subject:
     need_function(function, "what is checked", "give a kernel, or a Python function")
     check_runs(function, "the function")
     given, made = _listed(inputs), _listed(outputs)
-    run, passes = _bound(function, given, made)
+    run, passed = _bound(function, given, made)
     # Numbers, and fields without gradients, are constants that the function is called with.
-    ins = [f for f in given if not passes or _is_differentiable(f)]
-    ins, outs = _fields(ins, "inputs"), _fields(made, "outputs")
-    return Subject(run, ins, outs, masked(mask, ins, outs))
+    ins = [f for f in given if not passed or _is_differentiable(f)]
+    ins, outs = _fields(ins or given, "inputs"), _fields(made, "outputs")
+    names = {name: f for name, f in passed.items() if isinstance(f, Field)}
+    return Subject(run, ins, outs, masked(mask, ins, outs, names), names)
 
 
 def _listed(fields: Any) -> list[Any]:
@@ -46,46 +53,63 @@ def _is_differentiable(f: Any) -> bool:
     return isinstance(f, Field) and f.grad is not None
 
 
-def _bound(function: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Callable[[], Any], bool]:
-    """Return the function without parameters, and whether it is called with its inputs and outputs."""
+def _bound(
+    function: Any, inputs: list[Any], outputs: list[Any]
+) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """Return the function without parameters, and what it is called with, by the parameters' names."""
     needed = _parameters(function)
     if not needed:
-        return function, False
+        return function, {}
     for given in ([*inputs, *outputs], inputs):
-        if needed == len(given):
-            return functools.partial(function, *given), True
+        if len(needed) == len(given):
+            return functools.partial(function, *given), dict(zip(needed, given, strict=True))
     name = getattr(function, "__name__", "the function")
+    counts = [
+        f"{n} {word}{'' if n == 1 else 's'}"
+        for n, word in (
+            (len(needed), "parameter"),
+            (len(inputs), "input"),
+            (len(outputs), "output"),
+        )
+    ]
     raise FieldError(
-        f"{name} has {needed} parameters, and there are {len(inputs)} inputs and {len(outputs)} outputs",
+        f"{name} has {counts[0]}, and is given {counts[1]} and {counts[2]}",
         Span.of_caller(),
         hint="it is called with the inputs and then the outputs, in its own order; else write "
         f"lambda: {name}(...)",
     )
 
 
-def _parameters(function: Any) -> int:
-    """Return how many arguments a call needs."""
+def _parameters(function: Any) -> list[str]:
+    """Return the names of the arguments that a call needs."""
     if isinstance(function, BoundKernel):
         function = function.kernel
     if isinstance(function, Kernel):
-        return len(function.signature.names)
+        return list(function.signature.names)
     try:
         known = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a function of C's
-        return 0
+        return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is p.empty for p in known)
+    return [p.name for p in known if p.kind in positional and p.default is p.empty]
 
 
 def _fields(given: list[Any], what: str) -> list[Field]:
     """Refuse what is no list of fields with gradients."""
-    if not given or not all(isinstance(f, Field) for f in given):
+    if not given:
         raise FieldError(
-            f"{what} is a list of fields with gradients",
+            f"{what} is a list of fields with gradients, and there is none",
             Span.of_caller(),
-            hint="declare them with needs_grad=True",
+            hint=f"write {what}=[x, y]",
         )
     for f in given:
+        if not isinstance(f, Field):
+            raise FieldError(
+                f"{what} is a list of fields with gradients, and {describe(f)} is none",
+                Span.of_caller(),
+                hint="make a field, or for an argument ds.ndarray(ds.f64, shape, needs_grad=True), and fill "
+                "it with from_numpy",
+            )
         if not f.dtype.is_float:
             raise FieldError(
                 f"{what} is a list of fields with gradients, and {f.name} has whole numbers ({f.dtype}), "
@@ -105,8 +129,17 @@ def _fields(given: list[Any], what: str) -> list[Field]:
 # ---- pairs
 
 
-def masked(mask: Mask, inputs: list[Field], outputs: list[Field]) -> Pairs:
-    """Return the pairs (input, output) that a mask names; None: all."""
+def masked(
+    mask: Mask, inputs: list[Field], outputs: list[Field], names: Mapping[str, Field]
+) -> Pairs:
+    """Return the pairs (input, output) that a mask names; None: all.
+
+    Args:
+        mask: the pairs, of fields, their numbers or names.
+        inputs: what may be first in a pair.
+        outputs: what may be second.
+        names: fields by the names of parameters, which come before those of the fields.
+    """
     if mask is None:
         return [(i, o) for i in inputs for o in outputs]
     if not isinstance(mask, (list, tuple, set)):
@@ -115,8 +148,8 @@ def masked(mask: Mask, inputs: list[Field], outputs: list[Field]) -> Pairs:
     for pair in mask:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise _no_mask(pair)
-        i, o = _named(pair[0], inputs, "input"), _named(pair[1], outputs, "output")
-        found[i, o] = None
+        i, o = (names.get(w, w) if isinstance(w, str) else w for w in pair)
+        found[_named(i, inputs, "input"), _named(o, outputs, "output")] = None
     return list(found)
 
 
@@ -135,7 +168,7 @@ def _named(which: Any, fields: list[Field], what: str) -> Field:
         if same or (isinstance(which, int) and not isinstance(which, bool) and which == number):
             return f
     raise FieldError(
-        f"there is no {what} {shown(which)} for the mask",
+        f"there is no {what} {which.name if isinstance(which, Field) else shown(which)}",
         Span.of_caller(),
         hint=f"the {what}s are {', '.join(f'{f.name} ({k})' for k, f in enumerate(fields))}",
     )

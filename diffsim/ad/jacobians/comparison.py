@@ -139,8 +139,10 @@ def explain(program: Program, wrong: Compared, options: Options, launch: str) ->
     else:
         what = f"d {component(o, row)} / d {component(i, column)}"
         said = _said_of_step(program, wrong, options)
+    digits = 8 if f"{ad:.8g}" != f"{fd:.8g}" else 17  # the latter are all that a double has
+    by_tape, by_steps = f"{ad:.{digits}g}", f"{fd:.{digits}g}"
     return AutodiffError(
-        f"{where}{what} is {ad:.8g} by the tape and {fd:.8g} by {_NAMES[options.differences]}{said}",
+        f"{where}{what} is {by_tape} by the tape and {by_steps} by {_NAMES[options.differences]}{said}",
         Span.of_caller(),
         hint=_HINT,
     )

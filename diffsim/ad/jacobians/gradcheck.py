@@ -23,6 +23,7 @@ from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool, need_number, need_whole
 from diffsim.lang.host.unsupported import close_to
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.kernel import BoundKernel, Kernel
 
 _MOST_DIRECTIONS = 10**6
 
@@ -182,16 +183,20 @@ def gradcheck_tape(
     _need_known({*chosen, *masks}, {e.special.kernel.source.name for _, e in launches})
     check = _Check(options, raising=raise_exception)
     ordered = launches[::-1] if reverse_launches else launches
-    for number, entry in ordered[first:]:
-        name = entry.special.kernel.source.name
-        if not (
-            entry.special.mode.is_detached or name in skipped or (chosen and name not in chosen)
-        ):
+    named = [(number, e, e.special.kernel.source.name) for number, e in ordered[first:]]
+    wanted = [row for row in named if row[2] not in skipped and (not chosen or row[2] in chosen)]
+    for number, entry, name in wanted:
+        if not entry.special.mode.is_detached:
             found = subject_of(entry, masks.get(name))
             # A launch that reads or writes no gradient has nothing to compare.
             if found is not None:
                 check.add(found, f"{number}: {entry.text()}")
-    return check.finish(show_summary, relative=plot_relative_error, absolute=plot_absolute_error)
+    return check.finish(
+        show_summary,
+        relative=plot_relative_error,
+        absolute=plot_absolute_error,
+        left_out=bool(launches) and not wanted,
+    )
 
 
 class _Check:
@@ -220,12 +225,17 @@ class _Check:
                 if found.bad.any() and self.raising and self.error is None:
                     self.error = explain(program, found, self.options, launch)
 
-    def finish(self, show_summary: bool, *, relative: bool, absolute: bool) -> bool:
-        """Report; raise AutodiffError for the first derivative that differs, or if nothing was compared."""
+    def finish(
+        self, show_summary: bool, *, relative: bool, absolute: bool, left_out: bool = False
+    ) -> bool:
+        """Report; raise AutodiffError for the first derivative that differs, or if nothing was compared.
+
+        `left_out`: whether there were launches, and the options leave out all of them.
+        """
         for wanted, what in ((relative, "relative"), (absolute, "absolute")):
             need_bool(wanted, f"plot_{what}_error")
         if not self.rows:
-            raise _nothing_compared()
+            raise _nothing_compared(left_out=left_out)
         if show_summary:
             show(Table(self.rows))
         # Before the error: the pictures tell where the matrices differ.
@@ -238,7 +248,13 @@ class _Check:
         return all(row.passed for row in self.rows)
 
 
-def _nothing_compared() -> AutodiffError:
+def _nothing_compared(*, left_out: bool) -> AutodiffError:
+    if left_out:
+        return AutodiffError(
+            "there is nothing to compare: the options leave out every launch on the tape",
+            Span.of_caller(),
+            hint="look at whitelist_kernels, blacklist_kernels and skip_to_launch_index",
+        )
     return AutodiffError(
         "there is nothing to compare: nothing that is to be checked reads and writes fields with gradients "
         "that have elements",
@@ -255,6 +271,12 @@ def _options(**given: Any) -> Options:
     need_step(given["eps"])
     for name in ("atol", "rtol"):
         need_number(given[name], name)
+        if given[name] is not None and given[name] < 0:
+            raise FieldError(
+                f"{name} is a number from 0 on, not {shown(given[name])}",
+                Span.of_caller(),
+                hint=f"leave it out, or write {name}=1e-6",
+            )
     for name in ("max_inputs", "max_outputs", "directions", "seed"):
         need_whole(given[name], name)
     if not is_one_of(given["differences"], *SCHEMES):
@@ -285,7 +307,7 @@ def _masks(given: Any) -> Mapping[str, Mask]:
             Span.of_caller(),
             hint='write input_output_masks={"step": [("x", "y")]}',
         )
-    return {name if isinstance(name, str) else shown(name): mask for name, mask in given.items()}
+    return {_name(kernel): mask for kernel, mask in given.items()}
 
 
 def _names(given: Sequence[str] | str | None) -> set[str]:
@@ -295,8 +317,15 @@ def _names(given: Sequence[str] | str | None) -> set[str]:
             Span.of_caller(),
             hint='write whitelist_kernels=["step"]',
         )
-    names = [given] if isinstance(given, str) else given or ()
-    return {name if isinstance(name, str) else shown(name) for name in names}
+    return set(map(_name, [given] if isinstance(given, str) else given or ()))
+
+
+def _name(kernel: Any) -> str:
+    """Return the name that a kernel is chosen by: a text, or the kernel's own."""
+    if isinstance(kernel, str):
+        return kernel
+    plain = kernel.kernel if isinstance(kernel, BoundKernel) else kernel
+    return plain.source.name if isinstance(plain, Kernel) else shown(kernel)
 
 
 def _need_known(names: set[str], known: set[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from diffsim.ad.jacobians.arguments import Mask, either, need_step, subject
+from diffsim.ad.jacobians.arguments import Mask, either, masked, need_step, subject
 from diffsim.ad.jacobians.dependence import found_pattern
 from diffsim.ad.jacobians.differences import columns
 from diffsim.ad.jacobians.plots import jacobian_plot
@@ -20,7 +20,7 @@ Pair = tuple[Field, Field]
 
 
 class Jacobians(dict[Pair, Any]):
-    """A matrix for each pair (input, output).
+    """A matrix for each pair (input, output): `J[x, y]`; also by names or numbers, `J["x", "y"]`, `J[0, 1]`.
 
     Attributes:
         mode: "forward", "reverse" or "differences".
@@ -33,6 +33,17 @@ class Jacobians(dict[Pair, Any]):
         self.mode = mode
         self.passes = program.passes
         self.runs = program.runs
+        self._fields = program.inputs, program.outputs, program.names
+
+    def __missing__(self, key: Any) -> Any:
+        (pair,) = masked([key], *self._fields)
+        if pair in self:
+            return self[pair]
+        raise FieldError(
+            f"the derivatives of {pair[1].name} by {pair[0].name} were not computed",
+            Span.of_caller(),
+            hint="name the pair in input_output_mask",
+        )
 
 
 @checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diffsim.ad.jacobians.arguments import Mask, Subject, masked
@@ -40,24 +40,10 @@ def subject_of(entry: Launched, mask: Mask) -> Subject | None:
     ins, outs = groups
     if not ins or not outs:
         return None
-    by_name = None if mask is None else _translated(mask, named)
-    pairs = masked(by_name, ins, outs)
-    return Subject(functools.partial(special.launch_again, *args), ins, outs, pairs)
+    names = {name: f for f, name in named.items()}
+    pairs = masked(mask, ins, outs, names)
+    return Subject(functools.partial(special.launch_again, *args), ins, outs, pairs, names)
 
 
 def _with_gradient(things: Iterable[tuple[Any, str]]) -> Iterator[tuple[Field, str]]:
     return ((f, n) for f, n in things if isinstance(f, Field) and f.grad is not None)
-
-
-def _translated(mask: Any, named: Mapping[Field, str]) -> Any:
-    """Return a mask with the fields of the launch in place of the kernel's names for them."""
-    if not isinstance(mask, (list, tuple, set)):
-        return mask  # refused where it is read
-    fields = {name: f for f, name in named.items()}
-
-    def translated(pair: Any) -> Any:
-        if not isinstance(pair, (list, tuple)):
-            return pair
-        return tuple(fields.get(w, w) if isinstance(w, str) else w for w in pair)
-
-    return [translated(pair) for pair in mask]

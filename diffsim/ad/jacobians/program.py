@@ -35,7 +35,7 @@ class Program:
     """
 
     def __init__(self, subject: Subject) -> None:
-        self.run, self.inputs, self.outputs, self.pairs = subject
+        self.run, self.inputs, self.outputs, self.pairs, self.names = subject
         self.passes = self.runs = 0
         # Saving, so that functions which overwrite their inputs can be checked; no loss, as seeds are given.
         self.tape = tape = Tape(in_place="save")

@@ -23,6 +23,7 @@ from diffsim.runtime.files import write_file, write_text
 
 _DIRECTIONS = ("LR", "RL", "TB", "BT")
 _FORMS = ("svg", "png", "pdf")
+_OTHER_FORMS = ("jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "eps", "ps")
 _SECONDS = 60.0  # that GraphViz may take
 
 
@@ -89,9 +90,13 @@ class PictureOptions:
                 Span.of_caller(),
                 hint='it is "LR" (from left to right), "RL", "TB" (from top to bottom) or "BT"',
             )
-        if not isinstance(self.array_labels, Mapping | None):
+        labels = self.array_labels
+        right = labels is None or (
+            isinstance(labels, Mapping) and all(isinstance(f, (Field, np.ndarray)) for f in labels)
+        )
+        if not right:
             raise FieldError(
-                f"array_labels is a dictionary, not {shown(self.array_labels)}",
+                f"array_labels is a dictionary from fields to names, not {shown(labels)}",
                 Span.of_caller(),
                 hint='write array_labels={x: "position"}',
             )
@@ -184,6 +189,12 @@ def write_picture(picture: TapePicture, filename: Any) -> None:
     """
     need_path(filename, "the filename")
     ending = os.path.splitext(os.fspath(filename))[1].lower().removeprefix(".")
+    if ending in _OTHER_FORMS:
+        raise FieldError(
+            f"pictures of tapes are not written as .{ending}",
+            Span.of_caller(),
+            hint="name a file that ends in .svg, .png or .pdf",
+        )
     if ending in _FORMS:
         write_file(filename, picture.render(ending))
     else:

@@ -200,7 +200,7 @@ WARP: dict[str, dict[str, str]] = {
         "Bvh* Mesh* HashGrid* Volume volume_*": _GEOMETRY,
         "fem sim": _SOLVERS,
         "optim": "write the update: x.from_numpy(x.to_numpy() - rate * x.grad.to_numpy())",
-        "jacobian_plot": "write ds.ad.jacobian_plot(ds.ad.jacobian(function, [x], [y]))",
+        "jacobian_plot plot_kernel_jacobians": "write ds.ad.jacobian_plot(ds.ad.jacobian(function, [x], [y]))",
         "utils": "this module has no counterpart: see help(diffsim)",
     },
 }
@@ -241,6 +241,7 @@ TAPES: dict[str, str] = {
 KEYWORDS: dict[str, str] = {
     "requires_grad": "write needs_grad=True",
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
+    "dim": "leave it out of a launch: the loops of the kernel say how many elements there are",
     "enable_backward": "leave it out: an adjoint is made when a gradient is asked for",
     "offset": "indices start at 0: write x[i + 2] for offset=-2",
     "order": "write ds.root.dense(ds.j, m).dense(ds.i, n).place(x) for order='ji'",

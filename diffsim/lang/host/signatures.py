@@ -77,6 +77,9 @@ def _misfit(
     # As the user sees the call.
     known = [p for p in signature.parameters.values() if p.name != "self"]
     name = function.__qualname__.removesuffix(".__init__")
+    if len(known) < len(signature.parameters) and args:
+        # Of the object's class, which may have the method from another one.
+        name = f"{type(args[0]).__name__}.{function.__name__}".removesuffix(".__init__")
     texts = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in known]
     hint = f"its parameters are {', '.join(texts)}" if texts else "call it without arguments"
     for given in named:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from diffsim.errors import Span, UnknownAttributeError
 from diffsim.lang.host.peer_names import advice_for
@@ -20,15 +20,27 @@ def close_to(name: str, known: list[str]) -> str | None:
     return close[0] if close else None
 
 
-def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
-    """Return the error for a name that a module of diffsim does not have."""
+def absent(
+    module: str, name: str, known: Iterable[str] = (), elsewhere: Mapping[str, Iterable[str]] = {}
+) -> AttributeError:
+    """Return the error for a name that a module of diffsim does not have.
+
+    Args:
+        module: the module.
+        name: the name.
+        known: the names that it has.
+        elsewhere: names of other modules, by what a program calls these: "ds.ad".
+    """
     what = f"module {module!r} has no attribute {name!r}"
     # Libraries probe modules for such names (`__path__`, `__wrapped__`) and expect a plain AttributeError.
     if name.startswith("_"):
         return AttributeError(what)
     close = close_to(name, list(known))
     # Names of other frameworks have precise advice; for others the closest name is proposed.
-    hint = advice_for(name) or (f"did you mean {close}?" if close else f"see help({module})")
+    hint = advice_for(name) or next(
+        (f"write {other}.{name}" for other, names in elsewhere.items() if name in names), None
+    )
+    hint = hint or (f"did you mean {close}?" if close else f"see help({module})")
     return UnknownAttributeError(what, Span.of_caller(), hint)
 
 

@@ -527,7 +527,8 @@ def _racing(load: Access, write: Access) -> GlobalDataAccessError:
         f"another one writes, so "
         f"there is no defined gradient\n  written here:\n{write.span.text()}\n  read here:",
         load.span,
-        hint="read and write different fields, or split the loop in two",
+        hint="read and write different fields, or split the loop in two; where iterations have an order: "
+        "ds.loop_config(serialize=True) before the loop",
     )
 
 

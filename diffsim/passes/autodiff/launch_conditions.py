@@ -218,7 +218,8 @@ def _racing(m: Meeting) -> GlobalDataAccessError:
         f"{m.lanes[1]} writes it, so there is no defined gradient\n"
         f"  written here:\n{m.other.span.text()}\n  read here:",
         m.one.span,
-        hint="read and write different fields, or split the loop in two",
+        hint="read and write different fields, or split the loop in two; where iterations have an order: "
+        "ds.loop_config(serialize=True) before the loop",
     )
 
 

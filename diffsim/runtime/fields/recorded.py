@@ -228,8 +228,8 @@ class Recorded(Tracked):
         # `math.sin(r)` comes here as well: the result would be a constant.
         if session.tape is not None and session.tape.follows_values:
             raise AutodiffError(
-                "a value on a tape was turned into a plain float, which is a constant: the gradient would "
-                "get lost without a word",
+                "a value that a kernel returned was turned into a plain float, which is a constant: the "
+                f"{'tangent' if session.tape.tangents else 'gradient'} would get lost without a word",
                 Span.of_caller(),
                 hint="write value.value if a constant is meant; functions are ds.sin(value), ...; anything "
                 "else goes into a kernel",

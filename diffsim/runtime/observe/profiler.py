@@ -171,10 +171,17 @@ def get_kernel_profiler_total_time() -> float:
 
 
 @checked
-def query_kernel_profiler_info(name: str) -> KernelTime:
+def query_kernel_profiler_info(name: Any) -> KernelTime:
     """Return the times of the kernel of this name: `counter`, `min`, `max`, `avg` [ms]."""
+    if not isinstance(name, str):  # a kernel would be found under no name, and have no launches
+        known = getattr(name, "__name__", "step")
+        raise FieldError(
+            f"a kernel is asked for by its name, not by {shown(name)}",
+            Span.of_caller(),
+            hint=f'write ds.profiler.query_kernel_profiler_info("{known}")',
+        )
     rows = [row for row in table().rows if row.name == name and row.direction == FORWARD]
-    return rows[0] if rows else KernelTime(str(name), FORWARD, [], 0.0)
+    return rows[0] if rows else KernelTime(name, FORWARD, [], 0.0)
 
 
 def print_scoped_profiler_info() -> None:
