@@ -27,6 +27,7 @@ from diffsim.errors import (
     KernelTypeError,
     MissingGradientError,
     OperationError,
+    SolveError,
     UnknownAttributeError,
 )
 
@@ -194,6 +195,7 @@ __all__ = [
     "OperationError",
     "PrecisionLoss",
     "ScopedTimer",
+    "SolveError",
     "Struct",
     "StructField",
     "Tape",

@@ -420,6 +420,10 @@ class AccessError(DiffsimError, IndexError):
     """An index out of bounds, a failed assertion or an integer divided by 0, seen with `debug=True`."""
 
 
+class SolveError(DiffsimError, ArithmeticError):
+    """A solve that found no solution: a singular matrix, an iteration that does not converge."""
+
+
 class BackendError(DiffsimError):
     """Something that the chosen backend can not do."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NoReturn
 from diffsim.ad.checkpoint import checkpoint
 from diffsim.ad.custom_gradients import grad_for, grad_replaced, no_grad
 from diffsim.ad.forward import FwdMode
+from diffsim.ad.implicit.linear_solve import linear_solve
 from diffsim.ad.jacobians.gradcheck import gradcheck, gradcheck_tape
 from diffsim.ad.jacobians.jacobian import jacobian, jacobian_fd
 from diffsim.ad.jacobians.plots import jacobian_plot
@@ -36,6 +37,7 @@ __all__ = [
     "jacobian",
     "jacobian_fd",
     "jacobian_plot",
+    "linear_solve",
     "no_grad",
     "stop_grad",
 ]

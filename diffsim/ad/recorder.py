@@ -107,9 +107,11 @@ class EnclosingRecorder(ABC):
 
 
 class RolloutSummary:
-    """What a checkpointed rollout reports to the recorder around it.
+    """What a checkpointed rollout, or an implicit solve, reports to the recorder around it.
 
     Attributes:
+        name: what it is.
+        is_opaque: whether dependences in it are not found by running it with index sets.
         backward: its adjoint; `again`: runs all of it once more.
         read, written: the fields that it used.
         alive: what its kernels need to stay alive.
@@ -125,9 +127,14 @@ class RolloutSummary:
         written: Iterable[Field],
         alive: dict[Specialization, list[Any]],
         held_bytes: int,
-        refused: Sequence[AutodiffError],
+        refused: Sequence[AutodiffError] = (),
+        *,
+        name: str = "checkpointed rollout",
+        is_opaque: bool = False,
     ) -> None:
         self.refused = refused
+        self.name = name
+        self.is_opaque = is_opaque
         self.held_bytes = held_bytes
         self.backward = backward
         self.again = again
@@ -461,8 +468,9 @@ class TapeRecorder(EnclosingRecorder):
                 [],
                 rollout.read,
                 rollout.written,
-                name="checkpointed rollout",
+                name=rollout.name,
                 by_user=False,
                 refused=rollout.refused,
+                is_opaque=rollout.is_opaque,
             )
         )

@@ -99,7 +99,7 @@ def _words(element: tuple[int, ...], shape: tuple[int, ...]) -> Field:
 def is_traceable(program: Program) -> bool:
     """Whether all dependences of a program go through its launches and copies."""
     for e in flat(program.tape.entries):
-        if isinstance(e, (Stored, Computed)) or (isinstance(e, Replaced) and e.by_user):
+        if isinstance(e, (Stored, Computed)) or (isinstance(e, Replaced) and e.is_opaque):
             return False
         if isinstance(e, Launched) and (e.returned is not None or not _is_carried(e)):
             return False

@@ -489,10 +489,21 @@ class Replaced(Entry):
     """A function called in place of adjoints: those of `inside`, or of a rollout (`refused`), or none.
 
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
-    the program that made it; `by_user` says whether the user wrote the function, `name` what it stands for.
+    the program that made it; `by_user` says whether the user wrote the function, `name` what it stands for,
+    `is_opaque` whether its dependences are known by fields alone.
     """
 
-    __slots__ = ("_inside", "arrays", "by_user", "function", "name", "refused", "span", "written")
+    __slots__ = (
+        "_inside",
+        "arrays",
+        "by_user",
+        "function",
+        "is_opaque",
+        "name",
+        "refused",
+        "span",
+        "written",
+    )
 
     def __init__(
         self,
@@ -504,8 +515,10 @@ class Replaced(Entry):
         name: str,
         by_user: bool = True,
         refused: Sequence[AutodiffError] = (),
+        is_opaque: bool | None = None,
     ) -> None:
         self.name = name
+        self.is_opaque = by_user if is_opaque is None else is_opaque
         self.by_user = by_user
         self.refused = refused
         self.function = function
@@ -537,8 +550,8 @@ class Replaced(Entry):
 
     def check_replay(self) -> None:
         raise AutodiffError(
-            "this tape can not be replayed: it holds a function with a gradient of its own or a "
-            "checkpointed rollout",
+            "this tape can not be replayed: it holds a function with a gradient of its own, a "
+            "checkpointed rollout or an implicit solve",
             self.span,
             hint="record it anew each time: with tape: ...",
         )

@@ -1,0 +1,1 @@
+"""Implicit differentiation: solves whose adjoint is another solve (docs/adr/0043)."""

@@ -1,0 +1,173 @@
+"""`ds.ad.linear_solve`: the solution of A x = b, whose adjoint is the transposed solve.
+
+With x = A^-1 b and the gradient g of x: A^T y = g, then b receives y, and entry (i, j) of A
+receives -y_i x_j. Nothing is said of how x was found, so memory and gradient do not depend on the iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.implicit.matrices import Matrix, matrix_of
+from diffsim.ad.implicit.one_entry import (
+    OneEntry,
+    add_gradient,
+    components,
+    need_gradient,
+    set_result,
+    take_gradient,
+)
+from diffsim.ad.implicit.solvers import Options, Solver, checked_options
+from diffsim.ad.recorder import enclosing_recorder
+from diffsim.ad.tangent_recorder import TangentRecorder
+from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.lang.host.provenance import source_of
+from diffsim.lang.host.signatures import checked
+from diffsim.lang.types.descriptions import describe
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
+
+
+@checked
+def linear_solve(
+    A: Any,  # noqa: N803 - as in every textbook
+    b: Field,
+    out: Field,
+    *,
+    method: str | None = None,
+    symmetric: bool = False,
+    tolerance: float | None = None,
+    max_iterations: int | None = None,
+    preconditioner: Any = None,
+) -> None:
+    """Set `out` to the solution x of A x = b; on a tape one entry, whose adjoint is the transposed solve.
+
+    Vectors count with all their components, in the order of `to_numpy`.
+
+    Args:
+        A: a square array or a matrix of SciPy, which are constants; a field of n * n numbers; or
+            entries from a field in the places of a sparse matrix: `(values, (rows, columns))` or
+            `(values, columns, starts)`, as SciPy's `coo_array` and `csr_array` take them. The field of
+            values gets its gradient.
+        b: a field of floats; it may be `out` itself.
+        out: a field of floats with as many components.
+        method: "lu" (a factorisation, used again by the adjoint; for sparse matrices by SciPy), "cg"
+            (symmetric and positive definite), "bicgstab" or "gmres". If left out "lu".
+        symmetric: whether A is symmetric; it is tested.
+        tolerance: of Krylov methods: the residual relative to b (1e-12; 1e-6 if `out` is f32).
+        max_iterations: of Krylov methods.
+        preconditioner: of Krylov methods: "jacobi", or a function that returns an approximate solution
+            of A z = r for an array r, or an operator of SciPy.
+
+    Raises:
+        SolveError: the matrix is singular, or the iteration does not converge.
+        FieldError: sizes or types that do not fit; SciPy is needed and not there.
+        MissingGradientError: `out` has no gradient, and b or the entries have one.
+    """
+    options = checked_options(
+        "linear_solve", method, symmetric, tolerance, max_iterations, preconditioner
+    )
+    source = source_of((A, b))
+    if source is not None:
+        source.refuse("linear_solve", "give it the field")
+    size = _check_fields(b, out)
+    if isinstance(session.tape, TangentRecorder):
+        raise no_tangent("linear_solve")
+    solve = _LinearSolve(A, b, out, size, options)
+    outer = enclosing_recorder()
+    need_gradient(outer, options.name, solve.reads, out)
+    x, entry = solve.run()
+    set_result(out, x, solve.reads)
+    if outer is not None:
+        entry.append_to(outer)
+
+
+class _LinearSolve:
+    """The arguments of one call.
+
+    Attributes:
+        reads: the fields that it depends on.
+    """
+
+    def __init__(self, a: Any, b: Field, out: Field, size: int, options: Options) -> None:
+        self.a = a
+        self.b = b
+        self.out = out
+        self.size = size
+        self.options = options
+        self.reads = [b, *_fields_in(a)]
+
+    def run(self) -> tuple[np.ndarray, OneEntry]:
+        """Solve; return x and the entry for a tape."""
+        matrix = matrix_of(self.a, self.size, self.out.name)
+        solver = matrix.solver(self.options, single=self.out.dtype.bytes < 8)
+        x = solver.solve(components(self.b))
+        held = matrix.nbytes + solver.nbytes + x.nbytes
+        backward = _adjoint(self.b, self.out, matrix, solver, x)
+        return x, OneEntry(self.options.name, self.reads, self.out, backward, self._again, held)
+
+    def _again(self) -> None:
+        x, _ = self.run()
+        set_result(self.out, x, self.reads)
+
+
+def _adjoint(
+    b: Field, out: Field, matrix: Matrix, solver: Solver, x: np.ndarray
+) -> Callable[[], None]:
+    def backward() -> None:
+        # Taken before anything is added: b may be `out`.
+        gradient = take_gradient(out)
+        if gradient is None:
+            return
+        adjoint = solver.solve(gradient, transposed=True)
+        add_gradient(b, adjoint)
+        matrix.add_gradient(adjoint, x)
+
+    return backward
+
+
+def no_tangent(name: str) -> AutodiffError:
+    """Return the error for a solve in forward mode."""
+    return AutodiffError(
+        f"{name} is for reverse mode: it gives no tangent",
+        Span.of_caller(),
+        hint="differentiate in reverse mode, with ds.Tape; in ds.ad.no_grad() what it computes is constant",
+    )
+
+
+def _check_fields(b: Any, out: Any) -> int:
+    """Refuse what are no fields of floats of one size; return that."""
+    for name, f in (("b", b), ("out", out)):
+        if not isinstance(f, Field):
+            raise FieldError(
+                f"{name} of linear_solve is a field, not {describe(f)}",
+                Span.of_caller(),
+                hint="write ds.ad.linear_solve(A, b, x) with fields b and x; a field takes an array by "
+                "b.from_numpy(array)",
+            )
+        if not f.dtype.is_float or f.is_grad:
+            raise FieldError(
+                f"{name} of linear_solve is a field of floats, and {f.name} is "
+                + ("a gradient" if f.is_grad else f"of {f.dtype}"),
+                Span.of_caller(),
+                hint="use a field of ds.f64 or ds.f32",
+            )
+    sizes = [int(f.storage.layout.count) for f in (b, out)]
+    if sizes[0] != sizes[1]:
+        raise FieldError(
+            f"{b.name} has {sizes[0]} numbers, and {out.name} {sizes[1]}",
+            Span.of_caller(),
+            hint="the right-hand side and the solution of a square system have the same size",
+        )
+    return sizes[0]
+
+
+def _fields_in(a: Any) -> list[Field]:
+    """Return the fields among the parts of a matrix."""
+    if isinstance(a, Field):
+        return [a]
+    found = [f for part in a for f in _fields_in(part)] if isinstance(a, tuple) else []
+    return list(dict.fromkeys(found))

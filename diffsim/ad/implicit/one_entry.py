@@ -1,0 +1,144 @@
+"""How a solve takes part in a program: what it writes, and one entry of a tape, whose adjoint is a solve."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.record.elements import add_elements, read_elements, values_of, write_elements
+from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, enclosing_recorder
+from diffsim.errors import MissingGradientError, Span
+from diffsim.runtime.fields.adjoints import lend_adjoint
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+# ---- fields as vectors
+
+
+def components(f: Field) -> np.ndarray:
+    """Return a copy of all components of a field in one row, in f64; nobody takes note."""
+    return np.array(values_of(f), np.float64).reshape(-1)
+
+
+def set_components(f: Field, values: np.ndarray) -> None:
+    """Set all components of a field; tapes take no note."""
+    write_elements(f, None, values.reshape(values_of(f).shape))
+    f._touch()
+    f.versions.by_caller()
+
+
+def take_gradient(f: Field) -> np.ndarray | None:
+    """Return the gradient of what a solve wrote, and leave 0; None: there is nothing in it."""
+    if f.adjoint is None:
+        return None
+    found = np.array(read_elements(f.adjoint, None), np.float64).reshape(-1)
+    f.adjoint.clear()
+    return found if found.any() else None
+
+
+def add_gradient(f: Field, values: np.ndarray) -> None:
+    """Add to the gradient of a field, if it has one."""
+    if f.adjoint is not None:
+        add_elements(f.adjoint, None, values.reshape(values_of(f).shape))
+        f.adjoint._touch()
+
+
+# ---- entries
+
+
+@dataclass
+class OneEntry:
+    """A solve as one entry.
+
+    Attributes:
+        name: what the user called.
+        reads: the fields that its result depends on; `out`: the field that it sets.
+        backward: its adjoint; `again`: does it once more, with what the fields hold then.
+        held_bytes: the memory that its adjoint keeps.
+        written: other fields that it writes; `alive`: what its kernels need to stay alive.
+    """
+
+    name: str
+    reads: Sequence[Field]
+    out: Field
+    backward: Callable[[], Any]
+    again: Callable[[], Any]
+    held_bytes: int
+    written: Sequence[Field] = ()
+    alive: dict[Specialization, list[Any]] = field(default_factory=dict)
+
+    def append_to(self, outer: EnclosingRecorder) -> None:
+        """Report it to the recorder around it."""
+        outer.rolled_out(
+            RolloutSummary(
+                self.backward,
+                self.again,
+                self.reads,
+                [self.out, *self.written],
+                self.alive,
+                self.held_bytes,
+                name=self.name,
+                is_opaque=True,
+            )
+        )
+
+
+def need_gradient(
+    outer: EnclosingRecorder | None, name: str, reads: Sequence[Field], out: Field
+) -> None:
+    """Refuse a result without gradient that depends on a field with one; lend it one where rules are lifted.
+
+    Raises:
+        MissingGradientError: the chain would break at `out`.
+    """
+    source = next((f for f in reads if f.adjoint is not None), None)
+    if outer is None or source is None or out.adjoint is not None:
+        return
+    if outer.lifting:
+        lend_adjoint(out)
+    elif getattr(outer, "refuses_constants", True):  # not where the user gives the gradient
+        raise MissingGradientError(
+            f"{name} sets {out.name}, which depends on {source.name} and has no gradient: the chain of "
+            "derivatives would break here without a word",
+            Span.of_caller(),
+            hint=f"declare {out.name} with needs_grad=True",
+        ).advising()
+
+
+def set_result(out: Field, values: np.ndarray, reads: Sequence[Field]) -> None:
+    """Set the result of a solve, which was computed of what `reads` held, and tell recorders of it."""
+    outer, tape = enclosing_recorder(), session.tape
+    if outer is not None:
+        outer.will_need(())  # what follows is not what the recording before had here
+        if outer.intercepts:
+            outer.writing(out, None)
+    elif tape is not None and tape.intercepts:
+        tape.writing(out, None)
+    set_components(out, values)
+    _tell_other_threads(out)
+    if outer is None:
+        watching = tape
+    else:
+        watching = outer.trace
+        for look in (outer.validator, outer.nan):
+            if look is not None:
+                look.wrote(out, None)
+    # As far as anybody else is concerned, the result depends on each of them as a copy would.
+    if watching is not None:
+        for f in reads or (out,):
+            watching.copied(out, f)
+
+
+def _tell_other_threads(out: Field) -> None:
+    this_thread = threading.get_ident()
+    for thread, witness in list(session.witnesses):
+        if thread != this_thread:
+            witness.written_elsewhere(out, "a Python statement", Span.of_caller())
