@@ -6,6 +6,7 @@ from diffsim.ad.checkpoint import checkpoint
 from diffsim.ad.custom_gradients import grad_for, grad_replaced, no_grad
 from diffsim.ad.forward import FwdMode
 from diffsim.ad.implicit.linear_solve import linear_solve
+from diffsim.ad.implicit.roots import fixed_point, implicit_root
 from diffsim.ad.jacobians.gradcheck import gradcheck, gradcheck_tape
 from diffsim.ad.jacobians.jacobian import jacobian, jacobian_fd
 from diffsim.ad.jacobians.plots import jacobian_plot
@@ -30,10 +31,12 @@ __all__ = [
     "Tape",
     "checkpoint",
     "checkpoint_plan",
+    "fixed_point",
     "grad_for",
     "grad_replaced",
     "gradcheck",
     "gradcheck_tape",
+    "implicit_root",
     "jacobian",
     "jacobian_fd",
     "jacobian_plot",

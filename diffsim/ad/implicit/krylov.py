@@ -20,10 +20,16 @@ _RESTART = 50
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When an iteration ends: at the residual `tolerance` relative to the right-hand side, or failing."""
+    """When an iteration ends: at the residual `tolerance` relative to the right-hand side, or failing.
+
+    Attributes:
+        rounding: the relative error of a product with the matrix. A residual that this explains is as small
+            as that of a factorisation.
+    """
 
     tolerance: float
     most: int
+    rounding: float
 
 
 class NotConvergedError(Exception):
@@ -40,11 +46,24 @@ class _Count:
     """Counts iterations, and raises where there are too many."""
 
     def __init__(self, apply: Product, b: np.ndarray, limits: Limits) -> None:
-        self.apply = apply
+        self._apply = apply
+        self.size = 0.0  # a lower bound of the norm of the matrix
         self.b = b
         self.norm = float(np.linalg.norm(b))
         self.limits = limits
         self.number = 0
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """Return the product, and note the norm that it shows."""
+        found, norm = self._apply(x), float(np.linalg.norm(x))
+        if norm:
+            self.size = max(self.size, float(np.linalg.norm(found)) / norm)
+        return found
+
+    def goal(self, x: np.ndarray) -> float:
+        """Return the residual that is small enough."""
+        noise = self.limits.rounding * (self.size * float(np.linalg.norm(x)) + self.norm)
+        return max(self.limits.tolerance * self.norm, noise)
 
     def residual(self, x: np.ndarray) -> float:
         return float(np.linalg.norm(self.b - self.apply(x))) / self.norm
@@ -71,9 +90,9 @@ def conjugate_gradients(
         z = precondition(r)
         p, rz = z.copy(), float(r @ z)
         # The recurrence for r drifts from b - A x in rounding: then it begins anew.
-        while np.linalg.norm(r) > limits.tolerance * count.norm:
+        while np.linalg.norm(r) > count.goal(x):
             count.next(x)
-            ap = apply(p)
+            ap = count.apply(p)
             curvature = float(p @ ap)
             if not curvature > 0 or not rz > 0:
                 raise count.failed("the matrix is not symmetric and positive definite", x)
@@ -83,7 +102,7 @@ def conjugate_gradients(
             z = precondition(r)
             rz, before = float(r @ z), rz
             p = z + rz / before * p
-        r = b - apply(x)
+        r = b - count.apply(x)
     return x
 
 
@@ -96,14 +115,14 @@ def bicgstab(apply: Product, b: np.ndarray, limits: Limits, precondition: Produc
     while not _is_solved(count, x, r):
         shadow, p, v = r.copy(), np.zeros_like(b), np.zeros_like(b)
         rho = alpha = omega = 1.0
-        while np.linalg.norm(r) > limits.tolerance * count.norm:
+        while np.linalg.norm(r) > count.goal(x):
             count.next(x)
             rho, before = float(shadow @ r), rho
             if not rho or not omega:
                 break  # a breakdown: anew from this residual
             p = r + rho / before * alpha / omega * (p - omega * v)
             direction = precondition(p)
-            v = apply(direction)
+            v = count.apply(direction)
             along = float(shadow @ v)
             if not along:
                 break
@@ -111,12 +130,12 @@ def bicgstab(apply: Product, b: np.ndarray, limits: Limits, precondition: Produc
             x += alpha * direction
             s = r - alpha * v
             correction = precondition(s)
-            t = apply(correction)
+            t = count.apply(correction)
             square = float(t @ t)
             omega = float(t @ s) / square if square else 0.0
             x += omega * correction
             r = s - omega * t
-        r = b - apply(x)
+        r = b - count.apply(x)
     return x
 
 
@@ -129,7 +148,7 @@ def gmres(apply: Product, b: np.ndarray, limits: Limits, precondition: Product) 
     while not _is_solved(count, x, r):
         before = float(np.linalg.norm(r))
         x = x + precondition(_correction(count, x, r, precondition))
-        r = b - apply(x)
+        r = b - count.apply(x)
         if not np.linalg.norm(r) < before:
             raise count.failed("the residual does not fall", x)
     return x
@@ -158,7 +177,7 @@ def _correction(count: _Count, x: np.ndarray, r: np.ndarray, precondition: Produ
             raise count.failed("a product with the matrix is not finite", x)
         weights = np.linalg.lstsq(top, first[: k + 2], rcond=None)[0]
         rest = float(np.linalg.norm(first[: k + 2] - top @ weights))
-        if rest <= 0.5 * count.limits.tolerance * count.norm or norm <= 1e-14 * scale:
+        if rest <= 0.5 * count.goal(x) or norm <= 1e-14 * scale:
             break
         basis.append(w / norm)
     return np.asarray(weights @ np.array(basis[: len(weights)]))
@@ -169,7 +188,7 @@ def _is_solved(count: _Count, x: np.ndarray, r: np.ndarray) -> bool:
     norm = float(np.linalg.norm(r))
     if not np.isfinite(norm):
         raise count.failed("a product with the matrix is not finite", x)
-    return norm <= count.limits.tolerance * count.norm
+    return norm <= count.goal(x)
 
 
 METHODS = {"cg": conjugate_gradients, "bicgstab": bicgstab, "gmres": gmres}

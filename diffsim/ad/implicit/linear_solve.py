@@ -7,25 +7,31 @@ receives -y_i x_j. Nothing is said of how x was found, so memory and gradient do
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from diffsim.ad.implicit.equation import Equation
+from diffsim.ad.implicit.iterations import one_step
 from diffsim.ad.implicit.matrices import Matrix, matrix_of
 from diffsim.ad.implicit.one_entry import (
     OneEntry,
     add_gradient,
     components,
     need_gradient,
+    no_tangent,
     set_result,
     take_gradient,
 )
+from diffsim.ad.implicit.solve_equation import EquationSolve, check_sizes, check_unknown
 from diffsim.ad.implicit.solvers import Options, Solver, checked_options
 from diffsim.ad.recorder import enclosing_recorder
 from diffsim.ad.tangent_recorder import TangentRecorder
-from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.errors import FieldError, Span
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.source import check_runs
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
@@ -38,6 +44,7 @@ def linear_solve(
     out: Field,
     *,
     method: str | None = None,
+    product: Field | None = None,
     symmetric: bool = False,
     tolerance: float | None = None,
     max_iterations: int | None = None,
@@ -51,11 +58,14 @@ def linear_solve(
         A: a square array or a matrix of SciPy, which are constants; a field of n * n numbers; or
             entries from a field in the places of a sparse matrix: `(values, (rows, columns))` or
             `(values, columns, starts)`, as SciPy's `coo_array` and `csr_array` take them. The field of
-            values gets its gradient.
+            values gets its gradient. Or a function without parameters that launches kernels, which
+            compute `product`, the matrix times `out`, from `out` and any other fields; these get theirs.
         b: a field of floats; it may be `out` itself.
         out: a field of floats with as many components.
         method: "lu" (a factorisation, used again by the adjoint; for sparse matrices by SciPy), "cg"
-            (symmetric and positive definite), "bicgstab" or "gmres". If left out "lu".
+            (symmetric and positive definite), "bicgstab" or "gmres". If left out "lu"; of a function "cg"
+            if it is symmetric, else "gmres".
+        product: where a function A computes A x; set to 0 before.
         symmetric: whether A is symmetric; it is tested.
         tolerance: of Krylov methods: the residual relative to b (1e-12; 1e-6 if `out` is f32).
         max_iterations: of Krylov methods.
@@ -76,6 +86,9 @@ def linear_solve(
     size = _check_fields(b, out)
     if isinstance(session.tape, TangentRecorder):
         raise no_tangent("linear_solve")
+    if callable(A) and not hasattr(A, "matvec"):
+        _solve_with_function(A, b, out, product, options)
+        return
     solve = _LinearSolve(A, b, out, size, options)
     outer = enclosing_recorder()
     need_gradient(outer, options.name, solve.reads, out)
@@ -83,6 +96,25 @@ def linear_solve(
     set_result(out, x, solve.reads)
     if outer is not None:
         entry.append_to(outer)
+
+
+def _solve_with_function(
+    function: Callable[[], Any], b: Field, out: Field, product: Any, options: Options
+) -> None:
+    """Solve y(x) - b = 0, which is linear in x, with the products that kernels compute."""
+    check_runs(function, "the matrix")
+    hint = "write ds.ad.linear_solve(apply, b, x, product=y), where apply() computes y = A x"
+    for role, f in (("out", out), ("product", product)):
+        check_unknown(options.name, role, f, hint)
+    if len({id(f) for f in (b, out, product)}) < 3:
+        raise FieldError(
+            "b, out and product of a solve with a function are three fields", options.where, hint
+        )
+    check_sizes((out, product), "the matrix is square")
+    if options.method is None:
+        options = replace(options, method="cg" if options.symmetric else "gmres")
+    equation = Equation(function, out, product, minus=b)
+    EquationSolve(equation, lambda: one_step(equation, options), options).run(None)
 
 
 class _LinearSolve:
@@ -127,15 +159,6 @@ def _adjoint(
         matrix.add_gradient(adjoint, x)
 
     return backward
-
-
-def no_tangent(name: str) -> AutodiffError:
-    """Return the error for a solve in forward mode."""
-    return AutodiffError(
-        f"{name} is for reverse mode: it gives no tangent",
-        Span.of_caller(),
-        hint="differentiate in reverse mode, with ds.Tape; in ds.ad.no_grad() what it computes is constant",
-    )
 
 
 def _check_fields(b: Any, out: Any) -> int:

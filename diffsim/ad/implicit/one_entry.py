@@ -11,7 +11,7 @@ import numpy as np
 
 from diffsim.ad.record.elements import add_elements, read_elements, values_of, write_elements
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, enclosing_recorder
-from diffsim.errors import MissingGradientError, Span
+from diffsim.errors import AutodiffError, MissingGradientError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
@@ -142,3 +142,12 @@ def _tell_other_threads(out: Field) -> None:
     for thread, witness in list(session.witnesses):
         if thread != this_thread:
             witness.written_elsewhere(out, "a Python statement", Span.of_caller())
+
+
+def no_tangent(name: str) -> AutodiffError:
+    """Return the error for a solve in forward mode."""
+    return AutodiffError(
+        f"{name} is for reverse mode: it gives no tangent",
+        Span.of_caller(),
+        hint="differentiate in reverse mode, with ds.Tape; in ds.ad.no_grad() what it computes is constant",
+    )

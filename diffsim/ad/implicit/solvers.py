@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,12 +56,17 @@ class Options:
     most: int | None
     precondition: Any
 
+    def of_linear_solves(self) -> Options:
+        """Return those of linear solves in another iteration: their limits are their own."""
+        return replace(self, tolerance=None, most=None)
+
     def limits(self, size: int, single: bool) -> Limits:
         """Return when a Krylov method ends."""
         default = 1e-6 if single else 1e-12
         return Limits(
             default if self.tolerance is None else self.tolerance,
             max(100, 10 * size) if self.most is None else self.most,
+            4 * float(np.finfo(np.float32 if single else np.float64).eps),
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.ad.forward import MOST, FwdMode
 from diffsim.ad.jacobians.arguments import Subject, offsets
 from diffsim.ad.jacobians.paths import check_paths
+from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.snapshot import StartSnapshot, run_perturbed
 from diffsim.ad.tape import Tape
@@ -81,8 +82,8 @@ class Program:
         )
         found = {}
         for i in self.inputs:
-            assert i.grad is not None
-            found[i] = i.grad.to_numpy(dtype=np.float64).reshape(-1)
+            assert i.adjoint is not None
+            found[i] = i.adjoint.to_numpy(dtype=np.float64).reshape(-1)
         # Inputs accumulate, so each pass starts from 0.
         self._clear()
         return found
@@ -90,8 +91,9 @@ class Program:
     def _put_aside(self) -> None:
         """Keep the user's gradients: there must be no trace of the passes."""
         fields = (*self.inputs, *self.outputs)
-        given = {f: f.grad for f in fields if f.grad is not None}
-        self._gradients = [Saved((g, None)) for g in {**self.tape.gradients, **given}.values()]
+        # Those that were lent, too.
+        used = dict.fromkeys((*fields_of(self.tape.entries.firsts()), *fields))
+        self._gradients = [Saved((f.adjoint, None)) for f in used if f.adjoint is not None]
         self._clear()
 
     def _clear(self) -> None:
