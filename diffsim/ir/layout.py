@@ -26,6 +26,31 @@ def packed_strides(
     return tuple(strides)
 
 
+_PAGE = (
+    4096  # [B], as far as a processor compares addresses to see whether two accesses may overlap
+)
+_APART = 576  # [B], nine cache lines: those of eight blocks are spread over a page
+
+
+def block_stride(scalars: int, size: int) -> int:
+    """Return the distance in scalars between blocks that are swept side by side.
+
+    Blocks whose distance is a multiple of a page compete for the same lines of the cache, and a store to one
+    delays loads of the others.
+
+    Args:
+        scalars: those of one block.
+        size: bytes of a scalar.
+    """
+    page, apart = block_spacing(size)
+    return scalars if scalars < page else -(-scalars // page) * page + apart
+
+
+def block_spacing(size: int) -> tuple[int, int]:
+    """Return the scalars of a page, and those between whole pages and the next block."""
+    return _PAGE // size, _APART // size
+
+
 def strides_of(mem: Mem) -> tuple[int, ...]:
     """Return the distance in scalars between neighbours along each axis of a memory.
 

@@ -102,12 +102,12 @@ class Mem:
         kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
             (a loop's saved values; 1-D, of a length known when it is allocated).
         grad: the memory of its gradient, if it has one.
-        dual: the memory of its tangents, if it has one: of the same type and shape; where several are
-            computed at once, with one more axis for them, the last one.
+        dual: the memory of its tangents, if it has one: alike; several have one more axis, the last one.
         strides: distance in scalars between neighbours along each axis; None: C order of `shape`.
         component_stride: distance in scalars between the components of one element.
         handle: the runtime's object behind it, opaque to the IR.
         is_grad: whether it is itself the gradient of something.
+        in_blocks: of an array: whether its last axis counts blocks (`block_stride`).
     """
 
     __slots__ = (
@@ -116,6 +116,7 @@ class Mem:
         "dual",
         "grad",
         "handle",
+        "in_blocks",
         "is_grad",
         "kind",
         "name",
@@ -130,8 +131,7 @@ class Mem:
         dtype: Type,
         rank: int,
         shape: tuple[int, ...] | None,
-        # The kind decides about aliasing: fields, temporaries and scratch never overlap anything, arrays may
-        # overlap each other, since the caller may pass views.
+        # Arrays alone may overlap each other, since the caller may pass views.
         kind: str = "field",
         grad: Mem | None = None,
         strides: tuple[int, ...] | None = None,
@@ -139,6 +139,7 @@ class Mem:
         handle: Any = None,
         is_grad: bool = False,
         dual: Mem | None = None,
+        in_blocks: bool = False,
     ) -> None:
         self.name = name
         self.dtype = dtype
@@ -151,6 +152,7 @@ class Mem:
         self.handle = handle
         self.is_grad = is_grad
         self.dual = dual
+        self.in_blocks = in_blocks
 
 
 class Block:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from diffsim.runtime import session
+from diffsim.runtime.fields.adjoints import make_dual
 from tests.cuda.fake import live
 
 
@@ -230,3 +231,20 @@ def test_fields_move_where_kernels_run(fake):
     with ds.Tape(loss):
         measure()
     assert x.grad.to_numpy().tolist() == [16, 32, 48, 64]
+
+
+# ---- several tangents
+
+
+@pytest.mark.parametrize("shape", [(), 400, (3, 700)])
+def test_tangents_in_blocks(fake, shape):
+    """What is set is read, whatever lies between the blocks."""
+    x = fake.Vector.field(3, fake.f64, shape=shape)
+    dual = make_dual(x, 4)
+    numbers = np.random.default_rng(1).normal(size=(*x.shape, 4, 3))
+    dual.from_numpy(numbers)
+    np.testing.assert_array_equal(dual.to_numpy(), numbers)
+    dual.fill([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(dual.to_numpy(), np.broadcast_to([1.0, 2.0, 3.0], numbers.shape))
+    dual.clear()
+    assert not dual.to_numpy().any()

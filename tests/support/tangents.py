@@ -172,7 +172,7 @@ def _dual(m, width):
     """A field for the tangents of a memory; each of several lies as the memory itself does."""
     made = Field(m.dtype.scalar, m.dtype.shape, name=f"{m.name}.dual")
     if width > 1:
-        made.place((*m.shape, width), (m.rank, *range(m.rank)))
+        made.place((*m.shape, width), (m.rank, *range(m.rank)), in_blocks=True)
     else:
         made.place(m.shape)
     return made

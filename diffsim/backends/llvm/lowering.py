@@ -21,7 +21,7 @@ from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction, implementation
 from diffsim.errors import BackendError, InternalError
-from diffsim.ir.layout import packed_strides, strides_of
+from diffsim.ir.layout import block_spacing, packed_strides, strides_of
 from diffsim.ir.nodes import (
     LEAVES,
     Alloca,
@@ -153,10 +153,8 @@ class FunctionLowering:
         for mem in mems:
             if mem in layout.pointers:
                 self.pointers[mem] = self.base(layout.pointers[mem], mem)
-                # Arrays of arguments have their shape at run time; strides of fields are constants.
-                if mem.shape is None:
-                    dims = [self.load_slot(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
-                    self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
+                if mem.shape is None:  # an argument's; strides of fields are constants
+                    self.strides[mem] = self._array_strides(mem)
         for leaf in leaves:
             self._leaf(leaf)
 
@@ -192,6 +190,18 @@ class FunctionLowering:
             )
         elif isinstance(v, RngKey):
             self.names[v] = self.load_slot(2, "i64")
+
+    def _array_strides(self, mem: Mem) -> list[str]:
+        first, element = self.module.layout.dims[mem], size_of(mem.dtype)
+        dims = [self.load_slot(first + k, "i64") for k in range(mem.rank)]
+        if not mem.in_blocks:
+            return self._c_strides(dims, element)
+        strides = self._c_strides(["", *dims[:-1]], element)  # what follows is `block_stride`
+        page, apart = block_spacing(mem.dtype.scalar.bytes)
+        pages = self.assign(f"add nsw i64 {strides[0]}, {page - 1}")
+        spaced = self.assign(f"add nsw i64 {self.assign(f'and i64 {pages}, {-page}')}, {apart}")
+        short = self.assign(f"icmp slt i64 {strides[0]}, {page}")
+        return [*strides[1:], self.assign(f"select i1 {short}, i64 {strides[0]}, i64 {spaced}")]
 
     def _c_strides(self, dims: Sequence[str], element: int) -> list[str]:
         strides = [str(element)]

@@ -396,7 +396,7 @@ class DeviceStorage:
         """Return whether the scalars are in the order of a NumPy array."""
         layout = self.layout
         in_order = layout.order == tuple(range(len(layout.shape)))
-        return in_order and not (layout.soa and layout.components > 1)
+        return in_order and not layout.in_blocks and not (layout.soa and layout.components > 1)
 
     def element(self, at: int) -> np.ndarray:
         layout, step = self.layout, self.layout.component_stride
@@ -432,6 +432,8 @@ class DeviceStorage:
                 self.device.fill(at, one.tobytes(), each)
         elif (values == values[0]).all():
             self.device.fill(self.address, values[:1].tobytes(), layout.count)
+        elif layout.in_blocks:
+            self.from_numpy(np.broadcast_to(values, (*layout.shape, layout.components)))
         else:
             self.device.fill(self.address, values.tobytes(), layout.count // layout.components)
 

@@ -83,11 +83,11 @@ def make_dual(f: Field, width: int) -> Field | None:
 
 
 def place_dual(f: Field, dual: Field, width: int) -> None:
-    """Allocate a dual in the layout of its field; that of several tangents has them side by side."""
+    """Allocate a dual in the layout of its field; of several tangents each is a block in that layout."""
     if width == 1:
         dual.place(f.shape, f._order)
     else:
-        dual.place((*f.shape, width), (*f._order, len(f.shape)))
+        dual.place((*f.shape, width), (len(f.shape), *f._order), in_blocks=True)
 
 
 def narrow_dual(f: Field) -> Field:

@@ -136,7 +136,12 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
     # ---- storage
 
-    def place(self, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> None:
+    def place(
+        self,
+        shape: tuple[int, ...],
+        order: tuple[int, ...] | None = None,
+        in_blocks: bool = False,
+    ) -> None:
         """Allocate memory, all zeros. `order`: the axes from slowest to fastest (None: as in C)."""
         if self._shape is not None:
             # Kernels compiled for the field have its address and strides in their code.
@@ -145,7 +150,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
             )
         self._order = tuple(range(len(shape))) if order is None else order
         t: Type = tensor(self.dtype, self.element)
-        form = StorageLayout(self.dtype, size_of(t), shape, self._order, self.soa)
+        form = StorageLayout(self.dtype, size_of(t), shape, self._order, self.soa, in_blocks)
         self._hold(self._allocate(form))
         self._strides = form.strides
         self._mem = Mem(

@@ -146,6 +146,7 @@ def _write_arrays(
 def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
     """Bind a memory (and that of its gradient) to the array that this launch was given."""
     if isinstance(array, Field):
+        assert mem.in_blocks == array.storage.layout.in_blocks
         compiled.bind_array(mem, array.address, array.shape)
         if mem.grad is not None and array.adjoint is not None:
             compiled.bind_array(mem.grad, array.adjoint.address, array.shape)

@@ -422,7 +422,8 @@ class WithTangents(Specialization):
         arrays = {}
         for m, f in duals.items():
             if m.kind == "array":
-                arrays[m] = Mem(f"{m.name}.dual", m.dtype, len(f.shape), None, "array")
+                name, rank = f"{m.name}.dual", len(f.shape)
+                arrays[m] = Mem(name, m.dtype, rank, None, "array", in_blocks=mode.width > 1)
             m.dual = arrays.get(m, f._mem)
         try:
             made = compiler.with_tangents(origin.ir, width=mode.width, detached=mode.is_detached)

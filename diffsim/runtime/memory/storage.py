@@ -15,7 +15,7 @@ import numpy as np
 
 from diffsim import locks
 from diffsim.backends.native.pool import closed, wait
-from diffsim.ir.layout import packed_strides
+from diffsim.ir.layout import block_stride, packed_strides
 from diffsim.ir.types import ScalarType
 
 
@@ -46,8 +46,8 @@ class StridedSpan:
 class StorageLayout:
     """The shape of a storage, and the order of its scalars in memory.
 
-    There are no gaps: the scalars are those of a packed array whose axes are permuted (`order`) and whose
-    components come last, or first (`soa`).
+    The only gaps are between blocks: the scalars are those of a packed array whose axes are permuted
+    (`order`) and whose components come last, or first (`soa`).
 
     Attributes:
         dtype: scalar type.
@@ -55,6 +55,8 @@ class StorageLayout:
         shape: number of elements along each axis.
         order: the axes from slowest to fastest.
         soa: whether each component has a block of its own.
+        in_blocks: whether the last axis, which is the slowest one then, counts blocks that are some bytes
+            apart.
     """
 
     dtype: ScalarType
@@ -62,16 +64,20 @@ class StorageLayout:
     shape: tuple[int, ...]
     order: tuple[int, ...]
     soa: bool
+    in_blocks: bool = False
 
     @locks.cached
     def count(self) -> int:
-        """Number of scalars."""
+        """Number of scalars, and of those in gaps."""
         # Python's integers, as NumPy's product would wrap around for a shape that is too large, and pass for
         # a small one.
         count = self.components
         for n in self.shape:
             count *= n
-        return count
+        if not self.in_blocks:
+            return count
+        blocks = self.shape[-1]
+        return blocks * self.strides[-1] * (self.components if self.soa else 1)
 
     @property
     def nbytes(self) -> int:
@@ -80,7 +86,10 @@ class StorageLayout:
     @locks.cached
     def strides(self) -> tuple[int, ...]:
         """The stride of each axis [scalars]."""
-        return packed_strides(self.shape, 1 if self.soa else self.components, self.order)
+        found = packed_strides(self.shape, 1 if self.soa else self.components, self.order)
+        if not self.in_blocks:
+            return found
+        return (*found[:-1], block_stride(found[-1], self.dtype.bytes))
 
     @property
     def component_stride(self) -> int:
@@ -105,6 +114,7 @@ class StorageLayout:
         # combinations.
         if axis is None:
             return StridedSpan(address, self.nbytes)
+        assert not self.in_blocks or axis == len(self.shape) - 1
         step = self.strides[axis] * self.dtype.bytes
         # Distance of the runs: one step along the next slower axis. Each run holds all faster axes.
         pitch = step * self.shape[axis]
