@@ -7,7 +7,10 @@ is right, or it is refused with an error that names the line.
 from typing import TYPE_CHECKING, NoReturn
 
 from diffsim import ad, errors, math
-from diffsim import torch as torch  # not in __all__: a star import leaves PyTorch's name alone
+
+# Not in `__all__`: a star import leaves the names of JAX and PyTorch alone.
+from diffsim import jax as jax
+from diffsim import torch as torch
 from diffsim.ad.field_ops import clone, copy
 from diffsim.ad.field_ops import stop_grad_outside as _stop_grad_outside
 from diffsim.ad.replay.loaded_tape import load_tape

@@ -17,6 +17,7 @@ from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entries import Replaced, all_written
 from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.reverse.seeds import start_from
 from diffsim.ad.tape import Tape
 from diffsim.bridges.function import FieldFunction, Prepared, values_of
@@ -68,7 +69,9 @@ class RecordedCall:
         inputs, outputs: its fields.
     """
 
-    def __init__(self, function: FieldFunction, prepared: Prepared) -> None:
+    def __init__(
+        self, function: FieldFunction, prepared: Prepared, start: StartSnapshot | None = None
+    ) -> None:
         self.name = function.name
         self._caller = Caller()
         function.lend_adjoints(prepared)
@@ -79,6 +82,7 @@ class RecordedCall:
         self._tape = tape = Tape(in_place="save")
         tape.keeps_inputs = False  # an input is what the field held before the call
         tape.recorder.key = None
+        tape.recorder.snapshot = start
         self._generation = session.generation
         with tape:
             self.outputs = function.run(prepared)
@@ -187,6 +191,10 @@ class RecordedCall:
                 hint=f"make {name} an input and an output, and hand it from call to call; if it is a "
                 f"constant here, set it before the call, or say so: {name}.mark_written()",
             )
+
+    def fields(self) -> set[Field]:
+        """Return all fields that it used."""
+        return {*fields_of(self._tape.entries.firsts()), *self.outputs}
 
     def span(self) -> Span | None:
         """Return the line of the call."""
