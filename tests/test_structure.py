@@ -47,7 +47,7 @@ ROOMS = """
     passes/analysis passes/transforms passes/forms passes/autodiff passes/tangent passes/instrument passes
     backends/native backends/llvm backends/simt backends/cpu backends/cuda backends
     runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/observe runtime/kernels
-    ad/record ad/pictures ad/checks ad/reverse ad/replay ad/schedules ad ad/jacobians ad/implicit
+    ad/record ad/pictures ad/checks ad/reverse ad/replay ad/schedules ad ad/jacobians ad/hessians ad/implicit
     bridges
     gui tools
 """.split()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NoReturn
 from diffsim.ad.checkpoint import checkpoint
 from diffsim.ad.custom_gradients import grad_for, grad_replaced, no_grad
 from diffsim.ad.forward import FwdMode
+from diffsim.ad.hessians.hessian import hessian, hvp
 from diffsim.ad.implicit.linear_solve import linear_solve
 from diffsim.ad.implicit.roots import fixed_point, implicit_root
 from diffsim.ad.jacobians.gradcheck import gradcheck, gradcheck_tape
@@ -36,6 +37,8 @@ __all__ = [
     "grad_replaced",
     "gradcheck",
     "gradcheck_tape",
+    "hessian",
+    "hvp",
     "implicit_root",
     "jacobian",
     "jacobian_fd",

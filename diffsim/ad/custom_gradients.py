@@ -23,7 +23,8 @@ from diffsim.ad.recorder import (
     TapeRecorder,
     enclosing_recorder,
 )
-from diffsim.ad.tangent_recorder import TangentRecorder
+from diffsim.ad.second_order_recorder import SecondOrderRecorder
+from diffsim.ad.tangent_recorder import TangentRecorder, tangents_are_wanted
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
@@ -174,7 +175,7 @@ class GradReplaced(Named):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = getattr(self.function, "__name__", "the function")
-        if isinstance(session.tape, TangentRecorder):
+        if tangents_are_wanted():
             raise AutodiffError(
                 f"{name} has a gradient of its own, which is for reverse mode: it gives no tangent",
                 Span.of_caller(),
@@ -493,8 +494,9 @@ class _DetachedRecorder(ForwardingRecorder):
         return result
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        if isinstance(self.inner, TangentRecorder):
+        if isinstance(self.inner, (TangentRecorder, SecondOrderRecorder)):
             self.inner.clear_tangents(field, index)
+        if isinstance(self.inner, TangentRecorder):
             return
         self.inner.wrote(field, index, value)
         record = self.inner.record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,10 +69,8 @@ class FwdMode:
         need_bool(clear_gradients, "clear_gradients")
         self.losses = [_checked(f, "loss") for f in _listed(loss)]
         seeds = _seeds(param, seed)
-        self.count, self.seeds = _aligned(seeds)
-        # A list with one seed is as cheap as the seed alone.
-        many = self.count or 1
-        self.width = 1 if many == 1 else 4 if many <= 4 else MOST
+        self.count, self.seeds = aligned(seeds)
+        self.width = width_for(self.count)
         self.clear_gradients = clear_gradients
         self.recorder: TangentRecorder | None = None
         self._seeded: dict[Field, int] = {}
@@ -103,13 +101,7 @@ class FwdMode:
 
     def _clear(self) -> None:
         if self.clear_gradients:
-            if any(session.recorders[n].tangents for n in list(session.recorders)):
-                raise AutodiffError(
-                    "this would set all duals to 0, while another thread computes tangents",
-                    Span.of_caller(),
-                    hint="give the blocks of threads clear_gradients=False",
-                )
-            clear_all_dual()
+            clear_duals()
             return
         # What a field was lent is the tangent of what it held then.
         for f in members(session.with_dual):
@@ -120,22 +112,11 @@ class FwdMode:
 
     def _plant(self) -> None:
         """Set the tangents of the params."""
-        self._seeded = {}
         for f in (*self.seeds, *self.losses):
             f.add_dual()
             make_dual(f, self.width)
-        for f, seed in self.seeds.items():
-            dual = f.duals[self.width]
-            given = seed if self.count is None else seed[0]
-            if self.width > 1:
-                given = np.zeros((self.width, *f.shape, *f.element))
-                given[: len(seed)] = seed
-                given = np.moveaxis(given, 0, len(f.shape))
-            components = dual.storage.layout.components
-            made = np.ascontiguousarray(given, dual.dtype.numpy)
-            dual.storage.from_numpy(made.reshape((*dual.shape, components)))
-            dual._touch()
-            self._seeded[f] = dual.versions.latest
+        plant(self.seeds, self.count, self.width)
+        self._seeded = {f: f.duals[self.width].versions.latest for f in self.seeds}
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         recorder = self.recorder
@@ -223,6 +204,40 @@ def _listed(fields: Any) -> list[Any]:
     return list(fields) if isinstance(fields, (list, tuple)) else [fields]
 
 
+def width_for(count: int | None) -> int:
+    """Return for how many tangents code is made that computes so many (None: one)."""
+    # A list with one seed is as cheap as the seed alone.
+    many = count or 1
+    return 1 if many == 1 else 4 if many <= 4 else MOST
+
+
+def clear_duals() -> None:
+    """Set all duals to 0, if no other thread uses them."""
+    if any(session.recorders[n].tangents for n in list(session.recorders)):
+        raise AutodiffError(
+            "this would set all duals to 0, while another thread computes tangents",
+            Span.of_caller(),
+            hint="give the blocks of threads clear_gradients=False",
+        )
+    clear_all_dual()
+
+
+def plant(seeds: Mapping[Field, np.ndarray], count: int | None, width: int) -> None:
+    """Set the tangents of fields to seeds: one for each, or (`count`) a list of so many."""
+    for f, seed in seeds.items():
+        dual = make_dual(f, width)
+        assert dual is not None
+        given = seed if count is None else seed[0]
+        if width > 1:
+            given = np.zeros((width, *f.shape, *f.element))
+            given[: len(seed)] = seed
+            given = np.moveaxis(given, 0, len(f.shape))
+        components = dual.storage.layout.components
+        made = np.ascontiguousarray(given, dual.dtype.numpy)
+        dual.storage.from_numpy(made.reshape((*dual.shape, components)))
+        dual._touch()
+
+
 def _checked(f: Any, role: str) -> Field:
     if not isinstance(f, Field):
         raise FieldError(
@@ -251,7 +266,7 @@ def _seeds(param: Any, seed: Any) -> Iterator[tuple[Field, np.ndarray, bool]]:
                 hint="write ds.ad.FwdMode(loss=loss, param={x: seed})",
             )
         for f, one in param.items():
-            yield _seed(_checked(f, "param"), one)
+            yield seed_of(_checked(f, "param"), one)
         return
     params = _listed(param)
     if seed is not None and not params:
@@ -268,7 +283,7 @@ def _seeds(param: Any, seed: Any) -> Iterator[tuple[Field, np.ndarray, bool]]:
         )
     if not isinstance(param, (list, tuple)):
         for f in params:
-            yield _seed(_checked(f, "param"), seed)
+            yield seed_of(_checked(f, "param"), seed)
         return
     given = [None] * len(params) if seed is None else seed
     if not isinstance(given, (list, tuple)) or len(given) != len(params):
@@ -278,17 +293,18 @@ def _seeds(param: Any, seed: Any) -> Iterator[tuple[Field, np.ndarray, bool]]:
             hint="write seed=[seed_of_x, seed_of_y]",
         )
     for f, one in zip(params, given, strict=True):
-        yield _seed(_checked(f, "param"), one)
+        yield seed_of(_checked(f, "param"), one)
 
 
-def _seed(f: Field, seed: Any) -> tuple[Field, np.ndarray, bool]:
+def seed_of(f: Field, seed: Any, what: str = "seed") -> tuple[Field, np.ndarray, bool]:
+    """Return the field with its seed as an array, and whether that is a list of seeds."""
     want = f.shape + f.element
     size = int(np.prod(want))
     if seed is None:
         if size == 1:
             return f, np.ones(want), False
         raise FieldError(
-            f"{f.name} has {size} numbers, and a tangent is along one direction: seed is missing",
+            f"{f.name} has {size} numbers, and a tangent is along one direction: the {what} is missing",
             Span.of_caller(),
             hint=f"give an array of shape {want}: 1 for the number to differentiate by and 0 for all others, "
             "or any direction; or a list of such arrays",
@@ -303,31 +319,32 @@ def _seed(f: Field, seed: Any) -> tuple[Field, np.ndarray, bool]:
         if made.ndim == len(want) + 1 and made.shape[1:] == want and len(made):
             return f, made, True
     raise FieldError(
-        f"the seed of {f.name} has the shape {want}, or one more axis in front for several seeds; this is "
+        f"the {what} of {f.name} has the shape {want}, or one more axis in front for several "
+        f"{what}s; this is "
         f"{describe(seed) if made.dtype.kind not in 'biuf' else f'of shape {made.shape}'}",
         Span.of_caller(),
         hint=f"give as many numbers as {f.name} has, in its shape",
     )
 
 
-def _aligned(
-    seeds: Iterator[tuple[Field, np.ndarray, bool]],
+def aligned(
+    seeds: Iterable[tuple[Field, np.ndarray, bool]], what: str = "seed"
 ) -> tuple[int | None, dict[Field, np.ndarray]]:
     """Return how many seeds there are (None: one, not in a list), and the seeds of each param."""
     found = list(seeds)
     counts = {len(seed) if is_list else None for _, seed, is_list in found}
     if len(counts) > 1:
         raise FieldError(
-            "the params have different numbers of seeds",
+            f"the fields have different numbers of {what}s",
             Span.of_caller(),
-            hint="give each param a list of as many seeds as the others have",
+            hint=f"give each field a list of as many {what}s as the others have",
         )
     count = counts.pop() if counts else None
     if count is not None and count > MOST:
         raise FieldError(
-            f"these are {shown(count)} seeds, and a run computes up to {MOST} tangents",
+            f"these are {shown(count)} {what}s, and a run computes up to {MOST} tangents",
             Span.of_caller(),
-            hint=f"run the program once for each {MOST} seeds; a gradient by many numbers is quicker in "
+            hint=f"run the program once for each {MOST} {what}s; a gradient by many numbers is quicker in "
             "reverse mode: ds.Tape",
         )
     return count, {f: seed for f, seed, _ in found}

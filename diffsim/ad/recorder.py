@@ -167,9 +167,12 @@ def _fix_activity(special: Specialization) -> None:
 
 
 def enclosing_recorder() -> EnclosingRecorder | None:
-    """Return the recorder of this thread, if what runs now will be differentiated."""
+    """Return the recorder of this thread, if what runs now will be differentiated in reverse mode alone.
+
+    Where tangents are computed with it, rollouts run as they stand.
+    """
     recorder: object = session.tape
-    return recorder if isinstance(recorder, EnclosingRecorder) else None
+    return recorder if isinstance(recorder, EnclosingRecorder) and not recorder.tangents else None
 
 
 class TapeRecorder(EnclosingRecorder):
@@ -309,16 +312,20 @@ class TapeRecorder(EnclosingRecorder):
             split = TaskLaunches.of(special)
             if split.parts:
                 return split
-            earlier, self._own_saves = self.saver.before_launch(special.in_place, args)
-            # Own copies hold what the launch's own adjoint loads: the values from before the launch.
-            # They go onto the record after it (`launched`), all others before it.
-            for saved in self._own_saves:
-                saved.own = True
-            self.record.extend(earlier)
+            self.save(special.in_place, args)
         if self.nan is not None:
             self.nan.before(special, args)
         # The runtime launches the instrumented variant, if there is one, in place of the kernel.
         return None if self.validator is None else self.validator.instead(special, args)
+
+    def save(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        """Copy what a launch is about to overwrite, as far as adjoints need it."""
+        earlier, self._own_saves = self.saver.before_launch(special, args)
+        # Own copies hold what the launch's own adjoint loads: the values from before the launch.
+        # They go onto the record after it (`launched`), all others before it.
+        for saved in self._own_saves:
+            saved.own = True
+        self.record.extend(earlier)
 
     def lend(self, special: Specialization, args: tuple[Any, ...]) -> None:
         if lend_adjoints(special, args):

@@ -18,11 +18,13 @@ from diffsim.ad.record.elements import (
     Elements,
     Index,
     Run,
+    dual_elements,
     numpy_index,
     read_elements,
     values_of,
     write_elements,
 )
+from diffsim.ad.recorder import EnclosingRecorder
 from diffsim.ad.reverse.inputs import Uses
 from diffsim.errors import AutodiffError, Span, together
 from diffsim.runtime.fields.adjoints import make_dual
@@ -49,12 +51,19 @@ class TangentRecorder:
     Attributes:
         tangents: how many, as duals hold them.
         watch: what Python may have lost of them.
+        direction: forward, or forward over reverse.
     """
 
     intercepts = follows_values = refuses_constants = True
 
-    def __init__(self, width: int, inputs: Sequence[Field]) -> None:
+    def __init__(
+        self,
+        width: int,
+        inputs: Sequence[Field],
+        direction: Direction = Direction.FORWARD,
+    ) -> None:
         self.tangents = width
+        self.direction = direction
         self.record = Recording()
         self.watch = LostTangents()
         self._known: dict[Specialization, WithTangents] = {}
@@ -82,7 +91,12 @@ class TangentRecorder:
         return found
 
     def _find(self, special: Specialization, args: tuple[Any, ...]) -> WithTangents:
-        mode = Mode(Direction.FORWARD, is_detached=special.mode.is_detached, width=self.tangents)
+        mode = Mode(
+            self.direction,
+            is_detached=special.mode.is_detached,
+            is_in_place=self.direction is Direction.SECOND,
+            width=self.tangents,
+        )
         found = special.with_tangents(args, mode, lent=True)
         while found.leaks:
             self._lend(found.leaks, special, args)
@@ -159,7 +173,7 @@ class TangentRecorder:
         """Set the seeds of inputs again, which a constant in between has cleared."""
         mask = np.zeros(field.shape, bool)
         mask[numpy_index(field, index)] = True
-        places = self._places(field, mask & ~np.asarray(used))
+        places = dual_elements(field, mask & ~np.asarray(used), self.tangents)
         dual = field.duals[self.tangents]
         write_elements(dual, places, self._seeds[field][places])
         dual._touch()
@@ -174,7 +188,7 @@ class TangentRecorder:
         if index is None:
             dual.clear()
         else:
-            write_elements(dual, self._places(field, index), 0)
+            write_elements(dual, dual_elements(field, index, self.tangents), 0)
             dual._touch()
 
     def _keep_seeds(self, field: Field) -> None:
@@ -191,7 +205,7 @@ class TangentRecorder:
             self._keep_seeds(field)
             given = value.tangent.reshape(self.tangents, -1)
             shape = (-1,) if self.tangents == 1 else given.shape
-            write_elements(dual, self._places(field, index), given.reshape(shape))
+            write_elements(dual, dual_elements(field, index, self.tangents), given.reshape(shape))
             dual._touch()
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
@@ -215,8 +229,8 @@ class TangentRecorder:
         if to is None and at is None:
             made.storage.copy_from(dual.storage)
         else:
-            values = read_elements(dual, self._places(source, at))
-            write_elements(made, self._places(target, to), values)
+            values = read_elements(dual, dual_elements(source, at, self.tangents))
+            write_elements(made, dual_elements(target, to, self.tangents), values)
         made._touch()
 
     def _copied_constant(self, target: Field, source: Field, to: Index, at: Index) -> None:
@@ -233,18 +247,6 @@ class TangentRecorder:
 
     def lost(self, source: Provenance) -> None:
         """Nothing: what Python made of a field with a tangent is refused before it is written."""
-
-    def _places(self, field: Field, index: Elements) -> Elements:
-        """Return where the tangents of these elements are in the field's dual."""
-        k = self.tangents
-        if k == 1 or index is None:
-            return index
-        if isinstance(index, np.ndarray):
-            return np.broadcast_to(index[..., None], (*field.shape, k))
-        if isinstance(index, Run):
-            return Run(index.start * k, index.size * k)
-        start = int(np.ravel_multi_index(index, field.shape)) if index else 0
-        return Run(start * k, k)
 
     # ---- inputs
 
@@ -278,7 +280,7 @@ class TangentRecorder:
         field = operand.field
         assert field is not None
         dual = field.duals[self.tangents]
-        found = read_elements(dual, self._places(field, operand.index))
+        found = read_elements(dual, dual_elements(field, operand.index, self.tangents))
         return found.astype(np.float64).reshape(self.tangents, -1)
 
     # ---- what has no tangent
@@ -295,6 +297,13 @@ class TangentRecorder:
     def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
         """Note that another thread has written to a field meanwhile (`Witness`)."""
         self.watch.written_elsewhere(f, who, span)
+
+
+def tangents_are_wanted() -> bool:
+    """Return whether what runs now is to give tangents: in forward mode, for second derivatives too."""
+    recorder: object = session.tape
+    known = isinstance(recorder, (TangentRecorder, EnclosingRecorder))
+    return known and bool(recorder.tangents)  # type: ignore[attr-defined]
 
 
 def _jacobian(operand: Recorded | FieldElement, pull: Pull, made: Recorded) -> np.ndarray:

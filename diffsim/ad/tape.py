@@ -516,7 +516,12 @@ class Tape(Drawn):
         if replay is None or not replay.backward(native=not (self.retained or self.hooks)):
             retainer = GradientRetainer(self.retained) if self.retained else None
             run_adjoints(
-                record, recorder.integrity, retainer=retainer, nan=recorder.nan, hooks=self.hooks
+                record,
+                recorder.integrity,
+                retainer=retainer,
+                nan=recorder.nan,
+                hooks=self.hooks,
+                tangents=recorder.tangents,
             )
         # 4. What was set aside is added: gradients accumulate over passes until the user clears them.
         cleared.restore()

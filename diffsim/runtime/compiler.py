@@ -70,16 +70,24 @@ def differentiate(
     detached: bool,
     in_place: bool,
     new_version: NewVersion,
+    again: bool = False,
 ) -> reverse.Adjoint:
     """Make the adjoint of a prepared kernel; see `passes.autodiff.reverse`."""
     return reverse.reverse(
-        kernel, relaxed=relaxed, detached=detached, in_place=in_place, new_version=new_version
+        kernel,
+        relaxed=relaxed,
+        detached=detached,
+        in_place=in_place,
+        new_version=new_version,
+        again=again,
     )
 
 
-def with_tangents(kernel: Kernel, *, width: int, detached: bool) -> forward.Tangent:
+def with_tangents(
+    kernel: Kernel, *, width: int, detached: bool, varying: tuple[Arg, ...] = ()
+) -> forward.Tangent:
     """Make a prepared kernel that computes tangents besides; see `passes.tangent.forward`."""
-    return forward.differentiate(kernel, width=width, detached=detached)
+    return forward.differentiate(kernel, width=width, detached=detached, varying=varying)
 
 
 def compile_kernel(kernel: Kernel, backend: Backend) -> Executable:

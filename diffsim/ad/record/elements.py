@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffsim.runtime.fields.adjoints import make_dual
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import HOST
 
@@ -26,6 +27,27 @@ Index = tuple[int, ...] | Run | None
 """Elements of a field: a single one, a contiguous run, or (None) all."""
 Elements = Index | np.ndarray
 """The same; an array of booleans of the field's shape: those that are True."""
+
+
+def dual_elements(field: Field, index: Elements, tangents: int) -> Elements:
+    """Return where the tangents of these elements are in the field's dual for so many."""
+    k = tangents
+    if k == 1 or index is None:
+        return index
+    if isinstance(index, np.ndarray):
+        return np.broadcast_to(index[..., None], (*field.shape, k))
+    if isinstance(index, Run):
+        return Run(index.start * k, index.size * k)
+    start = int(np.ravel_multi_index(index, field.shape)) if index else 0
+    return Run(start * k, k)
+
+
+def with_tangents(field: Field, index: Elements, tangents: int) -> Iterator[tuple[Field, Elements]]:
+    """Yield these elements, and those of their tangents in the field's dual, if it has one."""
+    yield field, index
+    dual = field.duals.get(tangents)
+    if dual is not None:
+        yield dual, dual_elements(field, index, tangents)
 
 
 def numpy_index(field: Field, index: Elements) -> Any:
@@ -75,7 +97,36 @@ def write_elements(field: Field, index: Elements, values: Any) -> None:
         array[numpy_index(field, index)] = values
 
 
-def add_elements(field: Field, index: Index, values: Any) -> None:
+def add_elements(field: Field, index: Elements, values: Any) -> None:
     """Add to these elements; neither tapes nor versions take note."""
     with editing(field) as array:
         array[numpy_index(field, index)] += values
+
+
+def clear_gradient(grad: Field, index: Elements, tangents: int) -> None:
+    """Set elements of a gradient to 0, and their tangents."""
+    for found, at in with_tangents(grad, index, tangents):
+        if at is None:
+            found.clear()
+        else:
+            write_elements(found, at, 0)
+            found._touch()
+
+
+def move_gradient(
+    source: Field, at: Elements, target: Field | None, to: Index, tangents: int
+) -> None:
+    """Add elements of a gradient to those of another one (None: to none) and clear them; tangents, too."""
+    parts = list(with_tangents(source, at, tangents))
+    flowing = [read_elements(*part) for part in parts]
+    for part in parts:
+        write_elements(*part, 0)
+        part[0]._touch()
+    if target is None:
+        return
+    if len(parts) > 1:
+        make_dual(target, tangents)
+    # Where the source has no tangents, those of the target stay as they are.
+    for (found, there), g in zip(with_tangents(target, to, tangents), flowing, strict=False):
+        add_elements(found, there, g)
+        found._touch()

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Box, Index, Run, add_elements, read_elements, write_elements
+from diffsim.ad.record.elements import (
+    Box,
+    Index,
+    Run,
+    add_elements,
+    clear_gradient,
+    move_gradient,
+)
 from diffsim.ad.record.entry import (
     BackwardRun,
     ChainSearch,
@@ -142,7 +149,7 @@ class Launched(Entry):
             if g is None and not special.accesses.writes:
                 return  # it was only looked at
             seeds = np.zeros(self.returned.array.shape) if g is None else g
-            launch(self.args, self.now, self.seed, seeds.ravel().tolist())
+            launch(self.args, self.now, self.seed, (variant or special.derivative).seeds(seeds))
 
     # ---- replays
 
@@ -282,11 +289,7 @@ class Wrote(Entry):
         # Before the clear, while the gradient is still there.
         if self.retained:
             run.clearing(self.field, index)
-        if index is None:
-            grad.clear()
-        else:
-            write_elements(grad, index, 0)
-            grad._touch()
+        clear_gradient(grad, index, run.tangents)
 
     def check_replay(self) -> None:
         if isinstance(self.index, Run):
@@ -458,12 +461,7 @@ class Copied(Entry):
             return
         index = self.to if self.cleared is True else self.cleared
         run.clearing(self.target, index)
-        flowing = read_elements(target, index)
-        write_elements(target, index, 0)
-        target._touch()
-        if source is not None:
-            add_elements(source, self.at, flowing)
-            source._touch()
+        move_gradient(target, index, source, self.at, run.tangents)
 
     def check_replay(self) -> None:
         if isinstance(self.to, Run):

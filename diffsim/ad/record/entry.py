@@ -27,9 +27,11 @@ class BackwardRun(Protocol):
     Attributes:
         observed: whether something looks at the adjoint of each launch: retained gradients, the search for
             NaN, hooks.
+        tangents: how many tangents the gradients have (second derivatives); 0: none.
     """
 
     observed: bool
+    tangents: int
 
     def adjoint(self, entry: Launched) -> None:
         """Run the adjoint of a launch, observed."""

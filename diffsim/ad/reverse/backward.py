@@ -35,6 +35,7 @@ def run_adjoints(
     nan: NanSearch | None = None,
     hooks: Sequence[Hook] = (),
     restores: bool = True,
+    tangents: int = 0,
 ) -> None:
     """Run the adjoints from the gradients as they are.
 
@@ -45,8 +46,10 @@ def run_adjoints(
         nan: looks for NaN after each adjoint.
         hooks: called after the adjoint of each launch.
         restores: whether values that were overwritten return to what they are now at the end.
+        tangents: how many tangents the gradients have.
     """
     run = _EntryRun(entries, integrity, retainer, nan, hooks, restores=restores)
+    run.tangents = tangents
     try:
         # The chain rule in reverse: when an entry's adjoint runs, those of all later uses of its
         # results have run.
@@ -64,7 +67,10 @@ class _EntryRun:
 
     Attributes:
         final: what was there when the pass began, of all that it restored older values of, in that order.
+        tangents: how many tangents the gradients have; 0: none.
     """
+
+    tangents = 0
 
     def __init__(
         self,

@@ -133,7 +133,9 @@ class TangentEmitter:
     def _bind_element(self, v: Value, s: Load | Atomic) -> None:
         """Emit loads of an element's tangents, those of the value that it has."""
         places = [self.place(s.mem, s.index, k) for k in range(self.width)]
-        self.bind(v, tuple(self.builder.load(mem, index) for mem, index in places))
+        # What an adjoint loads again of the forward launch must be as it was, and so must its tangent.
+        again = s.origin if isinstance(s, Load) and s.origin is not s else None
+        self.bind(v, tuple(self.builder.load(mem, index, again) for mem, index in places))
 
     def _store(self, s: Store) -> None:
         if self.has_dual(s.mem):

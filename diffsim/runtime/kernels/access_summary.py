@@ -41,16 +41,15 @@ Rows = tuple[tuple[int, int], ...]
 """Axes with a fixed index along each; empty: any element."""
 
 
-Role = int
-"""What of an array argument a memory is: itself, its gradient, or (how many tangents) its dual."""
-ITSELF, GRADIENT = -1, 0
+Role = tuple[bool, int]
+"""What of an array argument a memory is: whether of its gradient, and of how many tangents (0: no dual)."""
 
 
 def field_in_role(array: Any, role: Role) -> Any:
-    """Return the array itself, or the field of its gradient or dual; None: it has none."""
-    if role == ITSELF:
-        return array
-    return array.adjoint if role == GRADIENT else array.duals.get(role)
+    """Return the array itself, or the field of its gradient or of a dual; None: it has none."""
+    of_gradient, width = role
+    found = array.adjoint if of_gradient else array
+    return found if width == 0 or found is None else found.duals.get(width)
 
 
 class LaunchArguments:
@@ -60,7 +59,8 @@ class LaunchArguments:
         parameters: those that are not compiled in, in order.
         arrays: the array parameters as the translator sees them, by name.
         kernel: the kernel's name, for messages.
-        duals: the memories of the duals of arrays, by the arrays' own, in a kernel with tangents.
+        duals: the memories of the duals of arrays (and of their gradients), by their own, in a kernel with
+            tangents.
         width: how many tangents these hold.
     """
 
@@ -82,12 +82,24 @@ class LaunchArguments:
         """Return the same parameters for a kernel with tangents."""
         return LaunchArguments(self.parameters, self.arrays, self.kernel, duals, width)
 
+    def duals_of(self, mem: Mem) -> list[Mem]:
+        """Return the memories of the duals of an array and of its gradient."""
+        found = (self.duals.get(m) for m in (mem, mem.grad) if m is not None)
+        return [m for m in found if m is not None]
+
     def array_name(self, mem: Mem) -> str:
         """Return the parameter behind an array's memory (or behind that of its gradient or dual)."""
+        return self._origin(mem)[0]
+
+    def _origin(self, mem: Mem) -> tuple[str, Role]:
+        """Return the parameter behind a memory, and what of it the memory is."""
         for name, ref in self.arrays.items():
             # The gradient of an array argument is a memory of its own, without a parameter.
-            if mem in (ref._mem, ref._mem.grad, self.duals.get(ref._mem)):
-                return name
+            for of_gradient, own in ((False, ref._mem), (True, ref._mem.grad)):
+                if mem is own:
+                    return name, (of_gradient, 0)
+                if own is not None and mem is self.duals.get(own):
+                    return name, (of_gradient, self.width)
         raise KeyError(mem.name)
 
     def place(self, name: str) -> int:
@@ -96,8 +108,7 @@ class LaunchArguments:
 
     def role_of(self, mem: Mem) -> Role:
         """Return what of an argument the memory of an array is."""
-        own = self.arrays[self.array_name(mem)]._mem
-        return ITSELF if mem is own else GRADIENT if mem is own.grad else self.width
+        return self._origin(mem)[1]
 
     def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
         """Return the field or array behind a memory in a launch with these arguments; None for others."""
@@ -106,8 +117,14 @@ class LaunchArguments:
             return mem.handle()
         if mem.kind != "array":
             return None
-        name = self.array_name(mem)
-        return field_in_role(args[self.place(name)], self.role_of(mem))
+        name, role = self._origin(mem)
+        return field_in_role(args[self.place(name)], role)
+
+    def role_text(self, mem: Mem) -> str:
+        """Format the field of that memory as an expression of the parameters."""
+        name, (of_gradient, width) = self._origin(mem)
+        of = f"{name}.adjoint" if of_gradient else name
+        return f"{of}.duals[{width}]" if width else of
 
     def named(self, args: tuple[object, ...]) -> dict[str, Any]:
         """Return the arguments by their parameters' names."""

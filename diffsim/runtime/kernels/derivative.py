@@ -1,15 +1,19 @@
 """The derivative of a specialization: another kernel, made when it is first asked for.
 
 In reverse mode it runs after the kernel, and `Derivative` has what that takes. In forward mode it runs in the
-kernel's place: it is a variant of the specialization (`specialization.WithTangents`).
+kernel's place: it is a variant of the specialization (`specialization.WithTangents`). For second derivatives
+that variant has a derivative: the adjoint with its tangents (`AdjointWithTangents`, docs/adr/0046).
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from diffsim.errors import (
     KEEP,
@@ -27,7 +31,7 @@ from diffsim.passes.autodiff.reverse import Adjoint
 from diffsim.passes.autodiff.split_tasks import with_advice
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable, same_error
-from diffsim.runtime.fields.adjoints import is_lent
+from diffsim.runtime.fields.adjoints import is_lent, make_dual
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.kernels import launch_function
@@ -40,7 +44,7 @@ from diffsim.runtime.observe.profiler import ADJOINT, compiling
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
-    from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.kernels.specialization import Specialization, WithTangents
 
 
 class Direction(enum.Enum):
@@ -48,6 +52,7 @@ class Direction(enum.Enum):
 
     REVERSE = "reverse"
     FORWARD = "forward"
+    SECOND = "forward over reverse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Mode:
         is_detached: whether what the kernel stores is constant (`ds.ad.no_grad`): its adjoint only clears
             the gradients of what was overwritten.
         is_in_place: whether the tape restores, before the adjoint runs, what the kernel overwrote.
-        width: how many tangents forward mode computes at once.
+        width: how many tangents are computed at once.
     """
 
     direction: Direction = Direction.REVERSE
@@ -84,6 +89,18 @@ def missing_dual(s: Store | Atomic, what: str = "") -> MissingGradientError:
         if what
         else f"declare {name} with needs_dual=True; in ds.ad.FwdMode it is lent a dual",
     )
+
+
+@contextlib.contextmanager
+def dual_memories(duals: Mapping[Mem, Mem]) -> Iterator[None]:
+    """Let memories have these duals: which ones have is a question of the launch, not of the kernel."""
+    try:
+        for m, dual in duals.items():
+            m.dual = dual
+        yield
+    finally:
+        for m in duals:
+            m.dual = None
 
 
 class Derivative:
@@ -119,6 +136,11 @@ class Derivative:
         """Make the same derivative, to be compiled from a changed IR."""
         return Derivative(self.specialization, self.mode, instrumentation, self)
 
+    @property
+    def primal(self) -> nodes.Kernel:
+        """The kernel's own IR."""
+        return self.specialization.ir
+
     # ---- analysis
 
     @locked_cached_property
@@ -129,12 +151,12 @@ class Derivative:
         if self._origin is not None:
             return self._origin.activity
         # Detached: nothing is active, so that the adjoint only clears the gradients of overwritten elements.
-        return Activity(self.specialization.ir, frozenset() if self.mode.is_detached else None)
+        return Activity(self.primal, frozenset() if self.mode.is_detached else None)
 
     @locked_cached_property
     def returns_active(self) -> bool:
         """Whether derivatives flow through what the kernel returns."""
-        ir = self.specialization.ir
+        ir = self.primal
         return ir.result is not None and ir.result in self.activity.temps
 
     def unreachable_stores(self, args: tuple[Any, ...]) -> Iterator[Store | Atomic]:
@@ -150,7 +172,7 @@ class Derivative:
         """The first store of an active value to each memory with a gradient."""
         # Collected once: `kernel.grad` asks at each call.
         found: dict[Mem, Store | Atomic] = {}
-        for t in self.specialization.ir.tasks:
+        for t in self.primal.tasks:
             for s in task_statements(t):
                 if isinstance(s, (Store, Atomic)) and s.value in self.activity.values:
                     found.setdefault(s.mem, s)
@@ -159,7 +181,7 @@ class Derivative:
     @locked_cached_property
     def read_after_leak(self) -> frozenset[Mem]:
         """Memories without gradient that the kernel reads after it has stored active values there."""
-        return read_after_leak(self.specialization.ir, self.activity)
+        return read_after_leak(self.primal, self.activity)
 
     # ---- IR
 
@@ -177,16 +199,17 @@ class Derivative:
             # An option of the kernel's own wins over the switch.
             switch = not (session.options.lifts_rules or special.kernel.simplicity == "strict")
             raise with_advice(
-                error, special.ir, may_split=special.may_be_split, switch=switch
+                error, self.primal, may_split=special.may_be_split, switch=switch
             ) from None
 
     def _made(self, *, relaxed: bool, in_place: bool) -> Adjoint:
         made = compiler.differentiate(
-            self.specialization.ir,
+            self.primal,
             relaxed=relaxed,
             detached=self.mode.is_detached,
             in_place=in_place,
             new_version=self._new_version,
+            again=self.mode.direction is Direction.SECOND,
         )
         # Forms that came to nothing have left theirs.
         self._versions = {k: f for k, f in self._versions.items() if f._mem in made.versions}
@@ -296,6 +319,11 @@ class Derivative:
 
     # ---- code
 
+    def seeds(self, g: np.ndarray) -> list[float]:
+        """Return the cotangent of what the kernel returned as its launch takes it."""
+        found: list[float] = g.ravel().tolist()
+        return found
+
     @locked_cached_property
     def executable(self) -> Executable:
         """Its machine code."""
@@ -365,3 +393,49 @@ class Derivative:
         )
         error.written_at = f.versions.last(row)
         return error
+
+
+class AdjointWithTangents(Derivative):
+    """The adjoint of a kernel, which computes the tangents of its gradients besides: second derivatives.
+
+    What it loads of the forward launch has a dual, which must be as it was, too.
+    """
+
+    specialization: WithTangents
+
+    @property
+    def primal(self) -> nodes.Kernel:
+        return self.specialization.origin.ir
+
+    def instrumented(self, instrumentation: Instrumentation) -> Derivative:
+        return AdjointWithTangents(self.specialization, self.mode, instrumentation, self)
+
+    def _made(self, *, relaxed: bool, in_place: bool) -> Adjoint:
+        made = super()._made(relaxed=relaxed, in_place=in_place)
+        seeds = made.ir.args[len(self.primal.args) :]
+        duals = {**self.specialization.dual_of, **self._version_duals(made.versions)}
+        with dual_memories(duals):
+            tangent = compiler.with_tangents(
+                made.ir, width=self.mode.width, detached=False, varying=seeds
+            )
+        if tangent.leaks:
+            raise together([missing_dual(s, f"{s.mem.name} has no dual") for s in tangent.leaks])
+        return made._replace(
+            ir=tangent.ir,
+            restored=made.restored | {duals[m] for m in made.restored if m in duals},
+            versions=made.versions | {duals[m] for m in made.versions if m in duals},
+        )
+
+    def _version_duals(self, versions: frozenset[Mem]) -> dict[Mem, Mem]:
+        """Give duals to the memories of its own, and to their gradients."""
+        found = {}
+        for f in (m.handle() for m in versions):
+            for own in (f, f.adjoint):
+                dual = None if own is None else make_dual(own, self.mode.width)
+                if dual is not None:
+                    session.with_dual.discard(own)  # no dual of the user's
+                    found[own._mem] = dual._mem
+        return found
+
+    def seeds(self, g: np.ndarray) -> list[float]:
+        return [*super().seeds(g), *[0.0] * (g.size * self.mode.width)]

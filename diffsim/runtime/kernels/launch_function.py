@@ -137,9 +137,8 @@ def _write_arrays(
         mem: Mem = special.arguments.arrays[p.name]._mem
         w.space["$bind"] = bind_array
         w.emit(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
-        dual = special.arguments.duals.get(mem)
-        if dual is not None:
-            given = f"{p.name}.duals[{special.arguments.width}]"
+        for dual in special.arguments.duals_of(mem):
+            given = special.arguments.role_text(dual)
             w.emit(f"$bind({w.use(compiled, 'compiled')}, {w.use(dual, 'mem')}, {given})")
 
 
@@ -345,7 +344,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
     # Only such kernels have a `kernel.grad` that asks for the launch.
     if special.differentiable:
         _write_launch_note(w, special, seed)
-    if special.duals and not special.returns_active:
+    if special.only_neighbours_hear and not special.returns_active:
         # The recorder of the block knows of the launch; those of other threads do not.
         w.emit("if len($session.witnesses) > 1:", f"    {_LISTENER}")
         w.emit(f"    $tape.launched({recorded}, {_tuple_text(params)}, $now, {seed})")
@@ -406,9 +405,8 @@ def run_again(
     for p in arrays:
         mem, given = special.arguments.arrays[p.name]._mem, named[p.name]
         bind_array(code, mem, given)
-        dual = special.arguments.duals.get(mem)
-        if dual is not None:
-            bind_array(code, dual, given.duals[special.arguments.width])
+        for dual in special.arguments.duals_of(mem):
+            bind_array(code, dual, special.arguments.object_of(dual, args))
     code.set_seed(seed)
     w = Writer(special.name, [])
     w.emit("$now = $session.clock")  # what is reported late is of this launch
@@ -495,8 +493,8 @@ def derivative(of: Derivative) -> Callable[..., None]:
     for k, a in enumerate(accesses.reads):
         if a.mem.kind == "array":
             w.space["$array_changed"] = array_changed
-            name = special.arguments.array_name(a.mem)
-            test = f"$array_changed({name}, $since, {_slices_text(a, special)})"
+            array = special.arguments.role_text(a.mem)
+            test = f"$array_changed({array}, $since, {_slices_text(a, special)})"
         else:
             versions = versions_of(a.mem)
             v = w.use(versions, "v")

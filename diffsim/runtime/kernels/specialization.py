@@ -28,11 +28,17 @@ from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.transforms.args_from_fields import load_args_from_fields
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
-from diffsim.runtime.fields.adjoints import is_lent
+from diffsim.runtime.fields.adjoints import is_lent, make_dual
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures, launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, Box, LaunchArguments
-from diffsim.runtime.kernels.derivative import Derivative, Mode
+from diffsim.runtime.kernels.derivative import (
+    AdjointWithTangents,
+    Derivative,
+    Direction,
+    Mode,
+    dual_memories,
+)
 from diffsim.runtime.kernels.gradient_call import GradientCall
 from diffsim.runtime.kernels.instrumentation import (
     Instrumentation,
@@ -274,6 +280,11 @@ class Specialization:
         """
         return self.instrumentation is None
 
+    @property
+    def only_neighbours_hear(self) -> bool:
+        """Whether its launches are reported to the tapes of other threads alone."""
+        return False
+
     # ---- code
 
     @locked_cached_property
@@ -393,20 +404,24 @@ class Specialization:
         Raises:
             AutodiffError: and its kind, where something has no tangent.
         """
-        duals = {
-            m: f.duals[mode.width]
-            for m in self.ir.mems
-            if isinstance(f := self.object_of(m, args), Field)
-            and mode.width in f.duals
-            and (lent or f.declares_dual)
-        }
+        second = mode.direction is Direction.SECOND
+        duals = {}
+        for m in self.ir.mems:
+            f = self.object_of(m, args)
+            if isinstance(f, Field) and mode.width in f.duals and (lent or f.declares_dual):
+                duals[m] = f.duals[mode.width]
+            if second and isinstance(f, Field) and m.grad is not None and f.adjoint is not None:
+                dual = make_dual(f.adjoint, mode.width)
+                if dual is not None:
+                    duals[m.grad] = dual
         # Arrays are other ones at each launch, and a variant is for all that have a dual.
         key = mode, *((m, None if m.kind == "array" else f.number) for m, f in duals.items())
         variants = self.origin.variants
         if key not in variants:
             with making:
                 if key not in variants:
-                    variants[key] = WithTangents(self.origin, duals, mode)
+                    made = WithSecondDerivative if second else WithTangents
+                    variants[key] = made(self.origin, duals, mode)
         found: WithTangents = variants[key]
         return found
 
@@ -416,22 +431,25 @@ class WithTangents(Specialization):
 
     Attributes:
         leaks: stores of values with a tangent to memories without a dual.
+        dual_of: the memories of duals, by those that they are the duals of.
     """
 
     def __init__(self, origin: Specialization, duals: dict[Mem, Field], mode: Mode) -> None:
-        arrays = {}
-        for m, f in duals.items():
-            if m.kind == "array":
-                name, rank = f"{m.name}.dual", len(f.shape)
-                arrays[m] = Mem(name, m.dtype, rank, None, "array", in_blocks=mode.width > 1)
-            m.dual = arrays.get(m, f._mem)
-        try:
+        arrays = {
+            m: Mem(
+                f"{m.name}.dual",
+                m.dtype,
+                len(f.shape),
+                None,
+                "array",
+                in_blocks=mode.width > 1,
+            )
+            for m, f in duals.items()
+            if m.kind == "array"
+        }
+        self.dual_of = {m: arrays.get(m, f._mem) for m, f in duals.items()}
+        with dual_memories(self.dual_of):
             made = compiler.with_tangents(origin.ir, width=mode.width, detached=mode.is_detached)
-            found = frozenset(m.dual for m in duals if m.dual is not None)
-        finally:
-            # Which memories have a dual is a question of the launch, not of the kernel.
-            for m in duals:
-                m.dual = None
         super().__init__(
             origin.kernel,
             origin.key,
@@ -442,7 +460,7 @@ class WithTangents(Specialization):
             mode=mode,
             origin=origin,
         )
-        self.duals = found
+        self.duals = frozenset(self.dual_of.values())
         self.leaks = made.leaks
         self._returns_active = made.returns_active
 
@@ -453,6 +471,10 @@ class WithTangents(Specialization):
     @property
     def is_announced(self) -> bool:
         return False
+
+    @property
+    def only_neighbours_hear(self) -> bool:
+        return bool(self.duals)
 
     @property
     def direction(self) -> str:
@@ -476,6 +498,30 @@ class WithTangents(Specialization):
         n = size_of(wanted)
         value = self.as_declared(found[:n] if wanted.shape else found[0])
         return value, np.array(found[n:], np.float64).reshape(self.mode.width, *wanted.shape)
+
+
+class WithSecondDerivative(WithTangents):
+    """A kernel that computes tangents, and whose derivative computes those of the gradients.
+
+    Tapes record its launches as those of any kernel, and save what duals held with what their fields held.
+    """
+
+    @property
+    def recorded_as(self) -> Specialization:
+        return self
+
+    @property
+    def only_neighbours_hear(self) -> bool:
+        return False
+
+    @locked_cached_property
+    def derivative(self) -> Derivative:
+        return AdjointWithTangents(self, self.mode)
+
+    @property
+    def detached(self) -> Specialization:
+        """Itself: who launches it in code that no gradient flows through has asked for that variant."""
+        return self
 
 
 def _borrows(mem: Mem) -> bool:
