@@ -135,6 +135,18 @@ class FwdMode:
             if f not in self.losses and dual.versions.latest == since:
                 dual.clear()
         recorder.watch.check(self.losses, self.width)
+        if not self.seeds:
+            self._need_a_tangent()
+
+    def _need_a_tangent(self) -> None:
+        """Refuse a block without a param in which no dual was set: zeros would look like derivatives."""
+        duals = [_dual_of(f, self.width) for f in members(session.with_dual)]
+        if not any(dual.to_numpy().any() for dual in duals if dual is not None):
+            raise FieldError(
+                "nothing in this block has a tangent: param is missing, and no dual was set",
+                Span.of_caller(),
+                hint="write ds.ad.FwdMode(loss=loss, param=x)",
+            )
 
     def tangents(self, y: Any) -> Any:
         """Return the tangents of a field's values, or of a value that a kernel returned in the block.

@@ -182,6 +182,23 @@ def test_duals_are_cleared_on_entry_or_not(squares):
     assert loss.dual[None] == 24
 
 
+def test_a_block_without_a_param(squares):
+    x, _, loss, square, total = squares
+    with ds.ad.FwdMode(loss, x, seed=[1, 1, 1]):
+        square()
+    x.dual.fill(1.0)
+    with pytest.raises(ds.FieldError, match="param is missing, and no dual was set"):
+        with ds.ad.FwdMode(loss):  # which clears what was set before it
+            square()
+            total()
+    with ds.ad.FwdMode(loss):
+        x.dual.fill(1.0)
+        square()
+        total()
+    # The values of both blocks are added up, the tangents are those of the last.
+    assert loss.dual[None] == 12
+
+
 def test_a_param_that_is_changed_in_place(cpu):
     state = ds.field(ds.f64, shape=2)
     state.from_numpy(np.array([1.0, 2.0]))
