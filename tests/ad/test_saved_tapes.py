@@ -283,6 +283,8 @@ def test_arguments_that_do_not_fit(scaled, file):
     assert loaded.fields["x"].grad[None] == 0.0  # 2 rate x at x = 0
     with pytest.raises(FieldError, match=r"(?s)no field 'y'.*there are total, x"):
         loaded.fields["y"]
+    with pytest.raises(AttributeError, match=r"(?s)no \.visualize.*replay, backward, zero"):
+        loaded.visualize()
 
 
 def test_a_gradient_without_a_replay(springs, file):

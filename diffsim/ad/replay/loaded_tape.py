@@ -21,6 +21,7 @@ from diffsim.ir.nodes import Kernel, Mem
 from diffsim.ir.types import scalar, tensor
 from diffsim.ir.verifier import verify
 from diffsim.lang.host.signatures import checked, checked_methods, need_path
+from diffsim.lang.host.unsupported import no_attribute
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.fields.field import Field
@@ -157,6 +158,10 @@ class LoadedTape:
 
     def __repr__(self) -> str:
         return f"<tape from a file: {', '.join(self.fields)}>"
+
+    def __getattr__(self, name: str) -> Any:
+        hint = "there are replay, backward, zero, fields and loss; all else is done before the tape is saved"
+        raise no_attribute("a tape from a file", name, (), hint)
 
     # ---- the programs
 
