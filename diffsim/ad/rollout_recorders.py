@@ -14,8 +14,6 @@ from diffsim.ad.record.record import Record
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, TapeRecorder
 from diffsim.errors import AutodiffError, Span
-from diffsim.ir.nodes import Atomic
-from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
@@ -151,6 +149,12 @@ class CarryRecorder(NullRecorder):
             self._read(special.box(a, args), a.stmt.span)
         self.alive.setdefault(special, special.dependencies.alive())
         covered = self._covered(special, args)
+        for a in special.accesses.extremes:
+            box = special.box(a, args)
+            # An atomic minimum keeps the old value if that is less, so it reads it, in effect.
+            kept = box is None or box[0] in self.state or _holds(self.fresh | covered, box)
+            if box is not None and not kept:
+                raise _missing(box[0], a.stmt.span)
         for a in special.accesses.writes:
             box = special.box(a, args)
             if box is not None and box[0].is_grad:
@@ -159,9 +163,6 @@ class CarryRecorder(NullRecorder):
                 )
             if box is None or box[0] in self.state:
                 continue
-            # An atomic minimum keeps the old value if that is less, so it reads it, in effect.
-            if _is_extreme(a) and not _holds(self.fresh | covered, box):
-                raise _missing(box[0], a.stmt.span)
             self.note_write(box, a.stmt.span)
         # Only elements that the launch certainly stores; a store in a branch leaves old values behind.
         self.fresh |= covered
@@ -247,11 +248,6 @@ class CarryRecorder(NullRecorder):
 
 def _holds(fresh: set[Box], box: Box) -> bool:
     return box in fresh or (box[0], None) in fresh
-
-
-def _is_extreme(a: RegionAccess) -> bool:
-    """Whether the adjoint of an update depends on the old value: a minimum or maximum."""
-    return isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
 
 
 def _missing(f: Field, span: Span | None) -> AutodiffError:

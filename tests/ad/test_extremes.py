@@ -679,3 +679,20 @@ def compare(fields, kernel, in_place):
                 ends.append(value(moved))
             want = (ends[0] - ends[1]) / 2e-6
             assert found[j] == pytest.approx(want, abs=1e-6), (n, j)
+
+
+def test_a_maximum_after_an_addition_in_steps(cpu):
+    """What the addition left in an earlier step decides the maximum: the field belongs to the state."""
+    x, y, z, loss = (ds.field(ds.f64, n, needs_grad=True) for n in (3, 3, 3, ()))
+
+    @ds.kernel(simplicity="relaxed")
+    def step():
+        for i in x:
+            y[i] += x[i]
+        for i in x:
+            ds.atomic_max(y[i], 2 * x[i])
+        for i in x:
+            z[i] = z[i] * x[i]
+
+    with pytest.raises(ds.AutodiffError, match="y may carry something"), ds.Tape(loss):
+        ds.ad.checkpoint(lambda t: step(), 3, state=[z])

@@ -499,3 +499,32 @@ def test_neighbours_of_a_parallel_loop(lifted):
 
     with pytest.raises(ds.GlobalDataAccessError, match="no defined gradient"), ds.Tape(loss):
         sweep()
+
+
+def test_loads_of_funcs_with_given_gradients(lifted):
+    """Such a call has no place in the log: what it loads and the sweep changes is refused, not looked up."""
+    x, loss = field(N), field()
+
+    @ds.func
+    def probe(f, k):
+        return f[k] ** 2
+
+    @ds.func_grad(probe)
+    def adj_probe(f, k, adj):
+        ds.adjoint[f][k] += 2 * f[k] * adj
+
+    @ds.kernel
+    def sweep():
+        ds.loop_config(serialize=True)
+        for k in range(2):
+            for i in range(1, N):
+                x[i] = ds.sin(x[i]) + probe(x, i - 1)
+
+    @ds.kernel
+    def end():
+        for i in x:
+            loss[None] += x[i]
+
+    with pytest.raises(ds.GlobalDataAccessError, match="the gradient needs x"), ds.Tape(loss):
+        sweep()
+        end()

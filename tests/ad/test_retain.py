@@ -473,3 +473,41 @@ def test_what_a_maximum_hands_on_is_not_kept(cpu):
     run([y])
     assert y.grad.to_numpy().tolist() == [0, 12, 0]
     assert x.grad.to_numpy().tolist() == [0, 24, 0]
+
+
+def test_a_store_after_an_addition(cpu):
+    """The gradient of the value stored last is kept; that of the first is 0."""
+    x, loss = ds.field(ds.f64, shape=3, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def twice():
+        for i in x:
+            x[i] += 0.5
+        for i in x:
+            x[i] = 0.25
+
+    @ds.kernel
+    def end():
+        for i in x:
+            loss[None] += (i + 1.0) * x[i]
+
+    with ds.Tape(loss, retain_grad=[x]):
+        twice()
+        end()
+    assert x.grad.to_numpy().tolist() == [1, 2, 3]
+
+
+def test_a_maximum_of_what_was_stored(cpu):
+    x, y = (ds.field(ds.f64, shape=3, needs_grad=True) for _ in range(2))
+
+    @ds.kernel(simplicity="relaxed")
+    def largest():
+        for i in x:
+            y[i] = 0.5
+        for i in x:
+            ds.atomic_max(y[i], x[i])
+
+    with ds.Tape(retain_grad=[y]) as tape:
+        largest()
+    with pytest.raises(ds.AutodiffError, match="the gradient of y can not be kept: ds"):
+        tape.backward(grads={y: 1.0})

@@ -22,6 +22,7 @@ from tests.fuzz import (
     cuda,
     deterministic,
     forward,
+    given,
     launches,
     nonfinite,
     numbers,
@@ -51,6 +52,8 @@ def tries(seed, on_cuda, in_order=False):
     if on_cuda:
         text, n = wide.make(seed)
         return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
+    if seed % 32 == 24:
+        return given.make(seed), given.ways(seed)
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 16 == 14:

@@ -164,6 +164,7 @@ class Shim:
     def __init__(self):
         self.depth = 0  # of kernels that run
         self.detached = 0
+        self.stores_move = None  # the field whose stored values move along its direction
         self.fields = {}  # by name
         self.rows = {}  # by kernel, those of a field that it names, as functions of its first argument
         self.f64, self.i32 = float, int
@@ -200,6 +201,9 @@ class Shim:
 
     def func(self, f):
         return f
+
+    def func_grad(self, f):
+        return lambda given: given
 
     def kernel(self, f=None, **options):
         if f is None:
@@ -326,6 +330,16 @@ class Cell:
             self.at[self.key(index)] = Vec(value.e if isinstance(value, Vec) else value)
         else:
             self.at[self.key(index)] = dual(value)
+        if self.shim.stores_move and self.shim.fields[self.shim.stores_move] is self:
+            self.move(self.key(index))
+
+    def move(self, key):
+        """Move an element along the direction."""
+        now, along = self.at[key], self.moves[key]
+        vec = isinstance(now, Vec)
+        self.at[key] = (
+            now + Vec(Dual(0.0, d) for d in along) if vec else now + Dual(0.0, float(along))
+        )
 
     def add(self, index, value, part=None):
         """An atomic addition (to one component): what stands there keeps its derivative."""

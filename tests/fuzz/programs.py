@@ -500,10 +500,14 @@ def sure_direction(text, seed, n=N):
     return direction
 
 
-def oracle(text, seed, direction, n=N):
-    """The values at the end, the loss, its derivative; and by field what `Cell.unsure` says."""
+def oracle(text, seed, direction, n=N, *, stores_move=None):
+    """The values at the end, the loss, its derivative; and by field what `Cell.unsure` says.
+
+    `stores_move`: along the direction move not only inputs, but also what kernels store in this field.
+    """
     values, _, weights, at = start(seed, n)
     shim = Shim()
+    shim.stores_move = stores_move
     space = {"ds": shim}
     for k, shape in shapes(n).items():
         if k == "v":
@@ -552,7 +556,18 @@ def _weighed(cells, weights):
     return end, loss
 
 
-def run(text, seed, in_place, n=N, single=False, direction=None, before=False, lent=(), **options):
+def run(
+    text,
+    seed,
+    in_place,
+    n=N,
+    single=False,
+    direction=None,
+    before=False,
+    lent=(),
+    retain_grad=None,
+    **options,
+):
     """The same by diffsim, by a replay of its tape, and by its file; or the AutodiffError of a refusal.
 
     Args:
@@ -564,6 +579,7 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, l
         direction: of the derivative, if it is not that of the seed.
         before: whether `begin`, which sets inputs, is called before the block.
         lent: names of fields without a gradient of their own.
+        retain_grad: the name of a field whose gradient is retained.
         options: of `ds.init`.
     """
     values, along, weights, _ = start(seed, n)
@@ -594,6 +610,8 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, l
         found.append((final, fields["loss"][None], slope))
 
     how = {"in_place": in_place} if in_place else {}
+    if retain_grad:
+        how["retain_grad"] = [fields[retain_grad]]
     try:
         # The same line again: the second recording repeats the first, the third leaves it somewhere.
         for turn in TURNS:

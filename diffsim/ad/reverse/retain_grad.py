@@ -25,6 +25,7 @@ from diffsim.errors import (
     shown,
 )
 from diffsim.ir.nodes import Alloca, Atomic, Check, Kernel, Mem, Store
+from diffsim.ir.traversal import task_statements
 from diffsim.passes.instrument.retain_grad import TWO_VALUES, retain_gradients
 from diffsim.passes.transforms.serialize import serialize
 from diffsim.runtime.fields.field import Field
@@ -85,8 +86,7 @@ class RetainingDerivative:
         """Return the instrumented adjoint, serial where constants may collide."""
         kept = {m.grad: copy for m, copy in self.retained.items() if m.grad is not None}
         adjoint = retain_gradients(adjoint, kept)
-        writes = self._plain.specialization.accesses.writes
-        stores = [a.stmt for a in writes if isinstance(a.stmt, Store)]
+        stores = [s for s in _writes(self._plain) if isinstance(s, Store)]
         # `access_rules` refuses active stores of several lanes into one element, so only constants can
         # collide.
         if any(s.value not in self._plain.activity.values for s in stores):
@@ -94,6 +94,17 @@ class RetainingDerivative:
             # unnoticed.
             adjoint = serialize(adjoint)  # several lanes may store one constant into one element
         return adjoint
+
+
+def _writes(plain: Derivative) -> Sequence[Store | Atomic]:
+    """Return all statements of the kernel that write: an addition may hide a store in the access summary."""
+    # Found once: a retaining pass asks at every launch.
+    found: Sequence[Store | Atomic] | None = plain.variants.get(_writes)
+    if found is None:
+        tasks = plain.specialization.ir.tasks
+        inside = (s for t in tasks for s in task_statements(t))
+        found = plain.variants[_writes] = [s for s in inside if isinstance(s, (Store, Atomic))]
+    return found
 
 
 def _explain(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
@@ -136,29 +147,27 @@ class GradientRetainer:
                 its loops have gradients of their own.
         """
         special = plain.specialization
-        for a in special.accesses.writes:
-            f = special.object_of(a.mem, args)
+        wanted = [s for s in _writes(plain) if self.wants(special.object_of(s.mem, args))]
+        for s in wanted:
+            f = special.object_of(s.mem, args)
+            assert isinstance(f, Field)
             # Its adjoint exchanges the gradient for 0, so there is no one value whose gradient it is.
-            if isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and self.wants(f):
+            if isinstance(s, Atomic) and s.op in ("min", "max"):
                 raise AutodiffError(
-                    f"the gradient of {f.name} can not be kept: ds.atomic_{a.stmt.op} hands it on to the "
+                    f"the gradient of {f.name} can not be kept: ds.atomic_{s.op} hands it on to the "
                     "update that won",
-                    a.stmt.span,
+                    s.span,
                     hint=f"name the fields to keep, and leave {f.name} out: retain_grad=[...]",
                 )
             # What later loops of the kernel add for the value stored goes to the gradient of a state.
-            if self.wants(f) and plain.has_versions(a.mem):
+            if plain.has_versions(s.mem):
                 raise AutodiffError(
                     f"the gradient of {f.name} can not be kept: {special.name} needs {f.name} between its "
                     "loops",
-                    a.stmt.span,
+                    s.span,
                     hint=f"split the kernel, or leave {f.name} out: retain_grad=[...]",
                 )
-        stored = {
-            a.mem: a.stmt.span
-            for a in special.accesses.writes
-            if isinstance(a.stmt, Store) and self.wants(special.object_of(a.mem, args))
-        }
+        stored = {s.mem: s.span for s in wanted if isinstance(s, Store)}
         if not stored:
             return plain
         # Which fields are wanted changes the code of the adjoint, not only its arguments.

@@ -14,11 +14,11 @@ log is scratch of the lane. See docs/adr/0036.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Mem, Stmt, Store, Task, Value
-from diffsim.ir.traversal import statements, task_statements
+from diffsim.ir.nodes import Atomic, Block, CustomCall, Kernel, Load, Mem, Stmt, Store, Task, Value
+from diffsim.ir.traversal import blocks, statements, task_statements
 from diffsim.ir.types import Type
 from diffsim.passes.analysis.affine import definitions
 from diffsim.passes.analysis.regions import region_of
@@ -94,7 +94,7 @@ def log_loads(
     made: dict[Mem, None] = {}
     for task in kernel.tasks:
         written = {s.mem for s in task_statements(task) if isinstance(s, (Store, Atomic))}
-        inside = (s for s in statements(task.body) if isinstance(s, (Load, Atomic)))
+        inside = (s for s in _outside_of_calls(task.body) if isinstance(s, (Load, Atomic)))
         loads = [s for s in inside if s.mem in written and s.origin in wanted]
         if loads:
             work = _LogMaker(kernel, task, loads, new_copy)
@@ -108,6 +108,15 @@ def log_loads(
         return Logged(kernel)
     mems = (*kernel.mems, *made)
     return Logged(kernel.replace(tasks=tuple(tasks), mems=mems), logs, frozenset(made))
+
+
+def _outside_of_calls(block: Block) -> Iterator[Stmt]:
+    """Yield the statements of a block but those in calls with rules of their own."""
+    # Such a call is one statement to the log: what its blocks load has no position there.
+    for s in block.stmts:
+        yield s
+        for inner in () if isinstance(s, CustomCall) else blocks(s):
+            yield from _outside_of_calls(inner)
 
 
 class _LogMaker:

@@ -15,7 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Atomic, Block, Const, For, If, Load, Stmt, Task, Value, While
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Const,
+    CustomCall,
+    For,
+    If,
+    Load,
+    Stmt,
+    Task,
+    Value,
+    While,
+)
 from diffsim.ir.traversal import Rewriter
 from diffsim.ir.types import Type, bool_, i64
 
@@ -118,8 +130,14 @@ class _Numberer(Rewriter):
         elif isinstance(s, While):
             self._while(s)
         else:
-            # Loads in the blocks of a call with a rule of its own have no position.
             b.add(self.copy(s))
+
+    def custom(self, s: CustomCall) -> CustomCall:
+        """Copy a call with a rule of its own; loads in its blocks have no position."""
+        loads, self.loads = self.loads, set()
+        made = super().custom(s)
+        self.loads = loads
+        return made
 
     def _advance(self, counts: Counts) -> None:
         for t, k in counts.items():

@@ -230,6 +230,16 @@ class AccessSummary:
         return cls(ir, arguments, (*again, *checked), writes)
 
     @locked_cached_property
+    def extremes(self) -> list[RegionAccess]:
+        """Minima and maxima that update memories with gradients: their adjoints depend on the old value."""
+        # `writes` may have another statement for the same part of the memory.
+        return _distinct(
+            a
+            for a in regions.writes(self._ir)
+            if isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
+        )
+
+    @locked_cached_property
     def must_write(self) -> list[RegionAccess]:
         """Stores that reach every element of the rows they stay within."""
         return regions.must_write(self._ir)
