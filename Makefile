@@ -17,7 +17,7 @@ TOGETHER := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz soak test-gpu bench-gpu demo check format bench clean
+.PHONY: help setup test test-bridges fuzz soak test-gpu bench-gpu demo check format bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,11 @@ setup: $(READY) ## Make .venv with diffsim and the development tools (the others
 
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS)
+
+test-bridges: $(READY) ## Install PyTorch and JAX for the CPU (1.5 GB), and run the tests that need them
+	@$(BIN)/python -m pip --disable-pip-version-check install -q --group bridges
+	@$(BIN)/python -m pytest -n 0 tests/bridges tests/examples/test_learned_controller.py \
+	    tests/docs/test_docs.py -k 'bridges or controller' $(ARGS)
 
 fuzz: $(READY) ## Look for programs with wrong gradients (ARGS="--minutes 60")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
