@@ -34,6 +34,8 @@ WITHOUT = {
 """Files whose errors may come without advice, and why."""
 
 MAY_BE_BARE = {
+    "ad/replay/ir_data.py": "a damaged file: turned into a FieldError by ad/replay/loaded_tape.py",
+    "ad/replay/loaded_tape.py": "a damaged file: turned into a FieldError by load_tape",
     "backends/interpreter.py": "the oracle of tests, which users do not reach",
     "backends/native/crash_guard.py": "no object code for a module that LLVM has optimized: its own fault",
     "backends/native/pool.py": "made by the session, which checks the number of threads",
