@@ -110,6 +110,10 @@ class CarryRecorder(NullRecorder):
         self.seeded_grads: dict[Field, Span | None] = {}
         self.intercepts = outer.intercepts
 
+    def missing(self, f: Field, span: Span | None) -> AutodiffError:
+        """Return the error for a field that may carry something from one step to the next."""
+        return _missing(f, span)
+
     def next_step(self) -> None:
         """Begin a new step, in which nothing was overwritten yet."""
         # Fields that are written again in every step carry nothing over, but only if all that is read
@@ -154,7 +158,7 @@ class CarryRecorder(NullRecorder):
             # An atomic minimum keeps the old value if that is less, so it reads it, in effect.
             kept = box is None or box[0] in self.state or _holds(self.fresh | covered, box)
             if box is not None and not kept:
-                raise _missing(box[0], a.stmt.span)
+                raise self.missing(box[0], a.stmt.span)
         for a in special.accesses.writes:
             box = special.box(a, args)
             if box is not None and box[0].is_grad:
@@ -189,7 +193,7 @@ class CarryRecorder(NullRecorder):
         if box[0] in self.written:
             # Read before it was written in this step: the value is one that an earlier step left.
             if not _holds(self.fresh, box):
-                raise _missing(box[0], span)
+                raise self.missing(box[0], span)
         # Never written by a step: an input of the rollout, which must stay as it is until the backward
         # pass.
         elif box[0] not in self.state:
@@ -201,7 +205,7 @@ class CarryRecorder(NullRecorder):
         field, row = box
         # What a step has read from before the rollout would be something else when it is run again.
         if (rows := self._input_rows.get(field)) and (row is None or None in rows or row in rows):
-            raise _missing(field, span)
+            raise self.missing(field, span)
         self.written[field] = None
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:

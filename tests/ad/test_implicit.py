@@ -253,6 +253,43 @@ def test_a_second_pass_and_gradcheck(world):
     assert ds.ad.gradcheck(program, [world.p], [world.x], directions=2, show_summary=False)
 
 
+def test_a_root_in_the_step_of_a_fixed_point(world):
+    p, x, r, loss = world.p, world.x, world.r, world.loss
+    z, q = field(N), field(N)
+
+    @ds.kernel
+    def cubic():
+        for i in x:
+            r[i] = x[i] + 0.1 * x[i] ** 3 - z[i]
+
+    @ds.kernel
+    def turn():
+        for i in x:
+            q[i] = 0.3 * ds.cos(x[i]) * p[i]
+
+    @ds.kernel
+    def measure():
+        for i in z:
+            loss[None] += z[i] ** 2
+
+    def step(begins):
+        if begins:
+            x.fill(0.1)
+        ds.ad.implicit_root(cubic, x, r)
+        turn()
+
+    def program(begins=True):
+        z.fill(0.2)
+        ds.ad.fixed_point(lambda: step(begins), z, q)
+        measure()
+
+    world.begin()
+    check(program, loss, p, rel=1e-8)
+    # Newton's method would begin at what an earlier step has found.
+    with pytest.raises(ds.AutodiffError, match="reads x before it writes"), ds.Tape(loss):
+        program(begins=False)
+
+
 # ---- solves with functions
 
 

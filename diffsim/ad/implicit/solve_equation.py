@@ -34,6 +34,18 @@ Find = Callable[[], np.ndarray]
 """Returns the solution; the fields are as before when it has returned."""
 
 
+class _FunctionRecorder(CarryRecorder):
+    """Notes what one run of the function reads and writes; it must begin anew each time."""
+
+    def missing(self, f: Field, span: Span | None) -> AutodiffError:
+        return AutodiffError(
+            f"the function of a solve reads {f.name} before it writes to it: what an earlier run has left "
+            "there would count",
+            span,
+            hint=f"set all of {f.name} at its start ({f.name}.fill(0), or a loop that stores every element)",
+        )
+
+
 class EquationSolve:
     """One call that solves an equation.
 
@@ -89,7 +101,7 @@ class EquationSolve:
     def _run_on(self, outer: EnclosingRecorder) -> None:
         """Run the function at the solution, and note what it reads and writes."""
         x, minus = self.equation.x, self.equation.minus
-        recorder = CarryRecorder(outer, {x})
+        recorder = _FunctionRecorder(outer, {x})
         recorder.next_step()
         before, session.tape = session.tape, recorder
         try:
