@@ -7,6 +7,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.ir.layout import block_stride
+from diffsim.runtime.fields.adjoints import make_dual
 
 PAGE = 4096
 
@@ -106,3 +107,16 @@ def test_other_memories_are_left_alone(cpu):
     want = np.zeros((5, 513))
     want[:, [0, 512]] = seeds[:, [0, 512]]
     np.testing.assert_array_equal(forward.tangents(y), want)
+
+
+@pytest.mark.usefixtures("cpu")
+def test_rows_of_blocks_are_spans():
+    """What a tape on a GPU saves of a dual: the same scalars as NumPy finds there."""
+    x = ds.field(ds.f64, shape=(3, 5))
+    layout = make_dual(x, 4).storage.layout
+    found = layout.view(np.arange(layout.count, dtype=float))[1:3, :, :, 0]
+    span = layout.part(0, 0, 1, 2)
+    scalars = span.bytes // 8
+    starts = [(span.address + k * span.step) // 8 for k in range(span.count)]
+    want = [np.arange(s, s + scalars) for s in starts]
+    np.testing.assert_array_equal(np.moveaxis(found, -1, 0).reshape(4, -1), want)

@@ -114,11 +114,21 @@ class StorageLayout:
         # combinations.
         if axis is None:
             return StridedSpan(address, self.nbytes)
-        assert not self.in_blocks or axis == len(self.shape) - 1
+        if self.in_blocks and axis != len(self.shape) - 1:
+            return self._part_of_blocks(address, axis, first, count)
         step = self.strides[axis] * self.dtype.bytes
         # Distance of the runs: one step along the next slower axis. Each run holds all faster axes.
         pitch = step * self.shape[axis]
         return StridedSpan(address + first * step, count * step, self.nbytes // pitch, pitch)
+
+    def _part_of_blocks(self, address: int, axis: int, first: int, count: int) -> StridedSpan:
+        """Return the span of some indices of an axis within each block."""
+        # Gaps are between blocks alone: slower axes within them would need a span of spans.
+        assert self.order[1] == axis
+        assert not self.soa or self.components == 1
+        width = self.dtype.bytes
+        step, pitch = self.strides[axis] * width, self.strides[-1] * width
+        return StridedSpan(address + first * step, count * step, self.shape[-1], pitch)
 
     def element(self, address: int, at: int) -> StridedSpan:
         """Return the span of an element's components, of which scalar number `at` is the first."""
