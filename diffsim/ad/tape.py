@@ -183,7 +183,7 @@ class Tape(Drawn):
     def _forget_replay(self) -> None:
         self.complete = False  # whether a block has run to its end
         self._failed = False  # whether a backward pass did not
-        self._passes: list[tuple[int, int]] = []  # readings of the clock around each backward pass
+        self._passes: list[tuple[int, int]] = []  # the clock around each, where kernels are timed
         self.generation = session.generation
         self._replay: Replay | None = None
         self._inputs = ReplayInputs()
@@ -443,7 +443,8 @@ class Tape(Drawn):
             raise error from None
         finally:
             session.passes.discard(this_thread)
-            self._passes.append((clock, session.clock))
+            if session.options.kernel_profiler:
+                self._passes.append((clock, session.clock))
 
     def _starting_gradients(
         self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None

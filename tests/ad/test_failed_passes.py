@@ -245,7 +245,7 @@ def test_a_replayed_tape_that_fails(monkeypatch):
         tape.zero()
         tape.backward(p.loss)
         same(p.grads(), expected)
-    assert failures > 8
+    assert failures > 5
 
 
 @pytest.mark.parametrize("retained", [False, True])

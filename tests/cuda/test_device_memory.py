@@ -152,7 +152,7 @@ def test_out_of_memory_on_a_tape_names_the_field_and_puts_values_back(fake):
         assert (x[7], y[7]) == (81, 16)
         if failed <= room:
             break
-    assert failed >= 4
+    assert failed >= 2
     for f in (x, y):
         f.grad.fill(0)
     tape.backward(loss)

@@ -89,7 +89,7 @@ def test_moves_of_rows(cpu, shape, dtype, step):
                 filled(f, 1),
                 filled(StorageLayout(dtype, f.components, rest, order, f.soa), 2),
             )
-            there = f.row(whole.address, axis, row)
+            there = f.part(whole.address, axis, row)
             found = [there, there.packed(packed.address)]
             arrays = [a[(slice(None),) * axis + (row,)], b]
             if turned:
@@ -117,13 +117,13 @@ def test_moves_of_elements(cpu, dtype, step):
 
 def test_matching_spans():
     form = StorageLayout(ds.f32, 2, (4, 3), (0, 1), False)
-    assert form.row(1000, None) == StridedSpan(1000, 96)
-    assert form.row(1000, 0, 2) == StridedSpan(1048, 24, 1, 96)
-    assert form.row(1000, 1, 1) == StridedSpan(1008, 8, 4, 24)
+    assert form.part(1000, None) == StridedSpan(1000, 96)
+    assert form.part(1000, 0, 2) == StridedSpan(1048, 24, 1, 96)
+    assert form.part(1000, 1, 1) == StridedSpan(1008, 8, 4, 24)
     assert form.element(1000, 14) == StridedSpan(1056, 8)
     blocks = StorageLayout(ds.f32, 2, (4, 3), (0, 1), True)
-    assert blocks.row(1000, 0, 2) == StridedSpan(1024, 12, 2, 48)
-    assert blocks.row(1000, 1, 1) == StridedSpan(1004, 4, 8, 12)
+    assert blocks.part(1000, 0, 2) == StridedSpan(1024, 12, 2, 48)
+    assert blocks.part(1000, 1, 1) == StridedSpan(1004, 4, 8, 12)
     assert blocks.element(1000, 7) == StridedSpan(1028, 4, 2, 48)
     assert blocks.element(1000, 7).packed(64) == StridedSpan(64, 4, 2, 4)
 

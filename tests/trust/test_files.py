@@ -171,6 +171,7 @@ def writing(file):
 WRITES_BESIDE = {
     "benchmarks/harness.py:c": "the source of a library that is compiled beside its place",
     "benchmarks/harness.py:reference": "beside its place, and renamed",
+    "diffsim/ad/disk_states.py:store": "beside its place, and renamed",
     "diffsim/ad/pictures/drawing.py:draw": "to memory",
     "diffsim/backends/cuda/ptx.py:assemble": "in a temporary folder",
     "diffsim/runtime/disk_cache.py:_write": "beside its place, and renamed",
