@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from drawing import save_picture
 
 import diffsim as ds
 
@@ -137,7 +138,7 @@ class Cloth:
         axis.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]")
         axis.set_box_aspect(None, zoom=0.85)
         axis.legend(frameon=False)
-        figure.savefig(path, dpi=100)
+        save_picture(path, figure)
         print(f"wrote {path}")
 
 

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from drawing import save_picture
 
 import diffsim as ds
 
@@ -119,7 +120,7 @@ def draw(path: Path) -> None:
         axis.legend(frameon=False)
     axes[0].set_ylabel("speed of the other ball [m/s]")
     axes[1].set_ylabel("derivative")
-    figure.savefig(path, dpi=100)
+    save_picture(path, figure)
     print(f"wrote {path}")
 
 

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 import torch
+from drawing import save_picture
 
 import diffsim as ds
 
@@ -99,7 +100,7 @@ def draw(losses: list[float], shown: list[torch.Tensor], file: Path) -> None:
         axes.plot(seconds, states[:, :, 2].rad2deg(), color="#3060a0", alpha=0.4)
         axes.set(title=f"angles {title} [°]", xlabel="time [s]")
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file)
+    save_picture(file, figure)
     print(file)
 
 

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from drawing import save_picture
 
 import diffsim as ds
 
@@ -150,7 +151,7 @@ class Fluid:
             linewidth=0.7,
         )
         axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="x [m]", ylabel="y [m]")
-        figure.savefig(path, dpi=100)
+        save_picture(path, figure)
         print(f"wrote {path}")
 
 
