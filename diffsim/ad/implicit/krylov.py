@@ -35,8 +35,8 @@ class Limits:
 class NotConvergedError(Exception):
     """The iteration ended without a solution; `why` in words, and the residual relative to b."""
 
-    def __init__(self, why: str, residual: float, iterations: int) -> None:
-        super().__init__(why)
+    def __init__(self, why: str, residual: float = 0.0, iterations: int = 0) -> None:
+        super().__init__(why, residual, iterations)
         self.why = why
         self.residual = residual
         self.iterations = iterations
