@@ -138,8 +138,7 @@ def test_rows_and_the_whole_of_one_field(loss):
         np.testing.assert_allclose(x.grad.to_numpy(), [wanted, np.zeros(N)], rtol=1e-13)
 
 
-def test_other_readers_of_the_field_see_its_last_values(loss):
-    """An adjoint that fails in between leaves the final values where they are."""
+def test_a_second_pass_begins_at_the_final_values(loss):
     x = ds.field(ds.f64, shape=N, needs_grad=True)
     at = ds.field(ds.i32, shape=N)
 
@@ -166,6 +165,55 @@ def test_other_readers_of_the_field_see_its_last_values(loss):
     # A second pass over the same record starts from them again.
     tape.backward()
     np.testing.assert_allclose(x.grad.to_numpy(), 2 * 2 * 8 * START**7, rtol=1e-13)
+
+
+def test_a_pass_with_rows_that_fails_puts_the_final_values_back(loss, monkeypatch):
+    """After each number of its native operations."""
+    x = ds.field(ds.f64, shape=(2, N), needs_grad=True)
+
+    @ds.kernel
+    def turn(p: ds.i32):
+        for i in range(N):
+            x[p, i] = x[1 - p, i] * x[1 - p, i]
+
+    @ds.kernel
+    def add():
+        for i in range(N):
+            loss[None] += x[1, i]
+
+    x.from_numpy(np.stack([START, START]))
+    tape = ds.Tape(loss, in_place="save")
+    with tape:
+        for p in (1, 0, 1):
+            turn(p)
+        add()
+    x.from_numpy(np.stack([START, START]))
+    tape.replay()
+    tape.backward()
+    reverse = tape._replay._reverse
+    assert reverse.put_back
+    values, slope = x.to_numpy(), x.grad.to_numpy()
+    np.testing.assert_allclose(slope[0], 8 * START**7, rtol=1e-13)
+    (commands,) = reverse.program.parts
+    kind, failures = type(commands), len(commands)
+    run = kind.run
+    for k in range(failures):
+
+        def until(self, begin=0, end=None, k=k):
+            if end is not None:
+                return run(self, begin, end)
+            run(self, 0, k)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(kind, "run", until)
+            tape.backward()
+        np.testing.assert_array_equal(x.to_numpy(), values)
+        assert np.isnan(x.grad.to_numpy()).all()
+        tape.zero()
+        tape.backward()
+        np.testing.assert_array_equal(x.grad.to_numpy(), slope)
+    assert failures > 8
 
 
 def test_several_fields_are_copied_by_turns(loss):

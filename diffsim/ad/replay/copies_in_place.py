@@ -31,7 +31,7 @@ class CopiesInPlace:
         for saved in entries.copies():
             field = saved.box[0]
             whole[field] = whole.get(field, True) and _is_whole(saved)
-        # No adjoint writes to what it loads but the forms of adjoints to come might.
+        # A copy must stay as it is: a field that an adjoint writes to is copied back.
         written = {f for e in entries.firsts() for f in _written(e)} if any(whole.values()) else ()
         self._fields = {f for f, is_whole in whole.items() if is_whole and f not in written}
         self._now: dict[Field, StridedSpan] = {}
