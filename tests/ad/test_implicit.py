@@ -429,3 +429,31 @@ def test_wrong_arguments(world):
         ds.ad.FwdMode(world.loss, {x: np.ones(N)}),
     ):
         SOLVERS["lu"](world)
+
+
+def test_a_function_that_python_variables_changed_is_refused(cpu):
+    """The adjoint runs the residual again, when a loop's counter has moved on."""
+    x, r, p, loss = (field() for _ in range(4))
+
+    @ds.kernel
+    def residual(t: ds.f64):
+        r[None] += x[None] - t * p[None]
+
+    @ds.kernel
+    def add():
+        loss[None] += x[None]
+
+    def run(function):
+        p[None] = 2.0
+        with ds.Tape(loss):
+            for counter[0] in range(1, 4):
+                ds.ad.implicit_root(function(counter[0]), unknown=x, output=r)
+                add()
+        return p.grad[None]
+
+    counter = [0]
+    assert run(lambda t: lambda: residual(float(t))) == 6.0  # x = t p
+    assert run(lambda _: lambda t=counter[0]: residual(float(t))) == 6.0
+    with pytest.raises(ds.AutodiffError, match="with other arguments, than when") as caught:
+        run(lambda _: lambda: residual(float(counter[0])))
+    assert "t=t" in str(caught.value)

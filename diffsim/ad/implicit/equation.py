@@ -32,6 +32,7 @@ class Equation:
         x, y: the unknown, and what the function computes; they may be one field that it changes.
         minus: the field c; None: 0.
         pattern: where the Jacobian of y by x may differ from 0, once it was looked for.
+        mode: how a sparse Jacobian is computed: "reverse" once there was no tangent.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Equation:
         self.y = y
         self.minus = minus
         self.pattern: Pattern | None = None
+        self.mode = "forward"  # eight colours share one run
         self._looked = False
 
     @property
@@ -148,15 +150,19 @@ class Linearized(Program):
     def _entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return rows, columns and numbers of the Jacobian of y by x."""
         equation = self.equation
-        for _ in range(2):
+        for _ in range(3):
             pattern = equation.known_pattern(self)
             if pattern is None:
                 break
             matrix = SparseMatrix(self, pattern, np.ones(self.size, bool))
             try:
-                matrix.compute("reverse")
+                matrix.compute(equation.mode)
             except AutodiffError:
-                equation.forget_pattern()
+                # Something has no tangent (a gradient given by hand), or the pattern lacks derivatives.
+                if equation.mode == "forward":
+                    equation.mode = "reverse"
+                else:
+                    equation.forget_pattern()
                 continue
             return pattern.rows, pattern.columns, matrix.numbers
         dense = by_rows(self, None)[equation.x, equation.y]

@@ -23,6 +23,7 @@ from diffsim.ad.implicit.one_entry import (
 from diffsim.ad.implicit.solvers import Options
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.recorder import EnclosingRecorder, enclosing_recorder
 from diffsim.ad.rollout_recorders import CarryRecorder
 from diffsim.errors import KEEP, AutodiffError, FieldError, GlobalDataAccessError, Span
@@ -53,6 +54,7 @@ class EquationSolve:
         find: computes the solution.
         inputs: what the function read besides the unknown, with the first to read it.
         written: what it writes, the unknown excepted.
+        trace: what its run at the solution did, as a number (`StepTrace`).
     """
 
     def __init__(self, equation: Equation, find: Find, options: Options) -> None:
@@ -62,7 +64,7 @@ class EquationSolve:
         self.inputs: dict[Box, Span | None] = {}
         self.written: list[Field] = []
         self.solution = np.zeros(0)
-        self.now = self.launches = 0
+        self.now = self.launches = self.trace = 0
 
     # ---- forward
 
@@ -113,6 +115,7 @@ class EquationSolve:
             if session.tape is recorder:
                 session.tape = before
         self.inputs, self._alive = recorder.inputs, recorder.alive
+        self.trace = recorder.trace.number
         if minus is not None and minus is not x:
             self.inputs.setdefault((minus, None), self.options.where)
         self.written = [f for f in recorder.written if f is not x]
@@ -170,6 +173,7 @@ class EquationSolve:
         try:
             set_components(x, self.solution)
             session.launches = self.launches
+            self._check_function()
             found = self._gradients(gradient, others)
         finally:
             session.launches = launches
@@ -205,6 +209,27 @@ class EquationSolve:
             assert equation.minus is not None
             total[equation.minus] += adjoint
         return total
+
+    def _check_function(self) -> None:
+        """Run the function at the solution, and refuse what it computes if it is not what was solved.
+
+        Python variables that it looks at (the counter of a loop) may have moved on since.
+        """
+        launches, before = session.launches, session.tape
+        trace = session.tape = StepTrace()
+        try:
+            self._run_function()
+        finally:
+            session.tape, session.launches = before, launches
+        if trace.number != self.trace:
+            name = self.options.name
+            raise AutodiffError(
+                f"the function given to {name} launches other kernels, or with other arguments, than when "
+                f"{name} was called: its gradient would be that of another equation",
+                self.options.where,
+                hint="Python looks up variables of a function when it runs: bind those that change, such as "
+                "the counter of a loop: def residual(t=t): ...",
+            )
 
     def _check_inputs(self) -> None:
         """Refuse the gradient if what the function read has changed since."""
