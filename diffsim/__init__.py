@@ -6,7 +6,7 @@ is right, or it is refused with an error that names the line.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from diffsim import ad, errors, math
+from diffsim import ad, errors, math, optim
 
 # Not in `__all__`: a star import leaves the names of JAX and PyTorch alone.
 from diffsim import jax as jax
@@ -173,7 +173,7 @@ _install(
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
-        raise absent(__name__, name, __all__, {"ds.ad": ad.__all__})
+        raise absent(__name__, name, __all__, {"ds.ad": ad.__all__, "ds.optim": optim.__all__})
 
 
 # What `from diffsim import *` gives, and what advice for misspelled names is chosen from.
@@ -291,6 +291,7 @@ __all__ = [
     "ndarray",
     "ndrange",
     "one",
+    "optim",
     "polar_decompose",
     "pow",
     "profiler",

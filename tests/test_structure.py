@@ -19,12 +19,12 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "diffsim"
 TESTS = Path(__file__).resolve().parent
 
-# tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, tools} <- bridges
-# <- {torch, jax} <- __init__
+# tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, optim, tools}
+# <- bridges <- {torch, jax} <- __init__
 # math, names of the language under a name of its own, stands beside __init__
 _BASE = {"errors", "locks", "tracebacks"}
 _MIDDLE = {"lang", "passes", "backends"}
-_OUTER = {"ad", "gui", "tools"}
+_OUTER = {"ad", "gui", "optim", "tools"}
 _LIBRARIES = {"jax", "torch"}  # bridges to them, by their names
 MAY_IMPORT = {
     "tracebacks": set(),
@@ -49,6 +49,7 @@ ROOMS = """
     runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/observe runtime/kernels
     ad/record ad/pictures ad/checks ad/reverse ad/replay ad/schedules ad ad/jacobians ad/hessians ad/implicit
     bridges
+    optim
     gui tools
 """.split()
 UNDIVIDED = {

@@ -1,0 +1,26 @@
+"""Optimisers for the parameters of simulations, and what a training needs around them."""
+
+from typing import TYPE_CHECKING, NoReturn
+
+from diffsim.lang.host.unsupported import absent
+from diffsim.optim.adam import Adam
+from diffsim.optim.optimizer import Optimizer
+from diffsim.optim.schedules import constant, cosine, exponential, step_decay, warm_up
+from diffsim.optim.sgd import SGD
+
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> NoReturn:
+        raise absent(__name__, name, __all__)
+
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "Optimizer",
+    "constant",
+    "cosine",
+    "exponential",
+    "step_decay",
+    "warm_up",
+]
