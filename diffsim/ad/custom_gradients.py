@@ -494,11 +494,13 @@ class _DetachedRecorder(ForwardingRecorder):
         return result
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        if isinstance(self.inner, (TangentRecorder, SecondOrderRecorder)):
-            self.inner.clear_tangents(field, index)
         if isinstance(self.inner, TangentRecorder):
+            self.inner.clear_tangents(field, index)
             return
-        self.inner.wrote(field, index, value)
+        if isinstance(self.inner, SecondOrderRecorder):
+            self.inner.wrote_constant(field, index, value)
+        else:
+            self.inner.wrote(field, index, value)
         record = self.inner.record
         if isinstance(record, Record) and record and isinstance(last := record[-1], Wrote):
             # The inner recorder has just appended the entry.

@@ -18,7 +18,6 @@ from diffsim.runtime.fields.adjoints import clear_all_dual, make_dual
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
@@ -84,9 +83,9 @@ class FwdMode:
         tape = session.tape
         if tape is not None:
             raise AutodiffError(
-                f"{at_work(tape)} already, and forward mode can not run inside of it",
+                f"{tape.work.words} already, and forward mode can not run inside of it",
                 Span.of_caller(),
-                hint="end the other block before",
+                hint=f"do it {tape.work.outside}",
             )
         self._clear()
         self._plant()

@@ -44,7 +44,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.launch_function import Outdated
-from diffsim.runtime.recorder import Recorder, Witness
+from diffsim.runtime.recorder import TAPE, Recorder, Witness
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ class TapeRecorder(EnclosingRecorder):
 
     follows_values = True
     refuses_constants = True
+    work = TAPE
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from diffsim.ad.record.elements import Elements, Index
+from diffsim.ad.record.elements import Index
 from diffsim.ad.record.entries import Stopped
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.task_launches import TaskLaunches
@@ -22,7 +22,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.derivative import Direction
-from diffsim.runtime.recorder import Pull
+from diffsim.runtime.recorder import SECOND_DERIVATIVES, Pull
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
@@ -35,6 +35,8 @@ class SecondOrderRecorder(TapeRecorder):
         forward: computes the tangents.
         tangents: how many.
     """
+
+    work = SECOND_DERIVATIVES
 
     def __init__(self, width: int, inputs: Sequence[Field]) -> None:
         self.forward = TangentRecorder(width, inputs, Direction.SECOND)
@@ -88,9 +90,10 @@ class SecondOrderRecorder(TapeRecorder):
         self.forward.wrote(field, index, value)
         super().wrote(field, index, value)
 
-    def clear_tangents(self, field: Field, index: Elements) -> None:
-        """Set the tangents of some elements to 0: they hold constants now."""
+    def wrote_constant(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        """As `wrote`, of what is declared constant: it is no input, whose seed would be its tangent."""
         self.forward.clear_tangents(field, index)
+        super().wrote(field, index, value)
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         self.forward.copied(target, source, to, at)

@@ -33,7 +33,7 @@ from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
-from diffsim.runtime.recorder import Pull
+from diffsim.runtime.recorder import FORWARD_MODE, Pull
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class TangentRecorder:
     """
 
     intercepts = follows_values = refuses_constants = True
+    work = FORWARD_MODE
 
     def __init__(
         self,

@@ -62,7 +62,6 @@ from diffsim.lang.host.unsupported import no_attribute
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
@@ -208,11 +207,9 @@ class Tape(Drawn):
         # Only the innermost recorder hears of a launch: the outer record would have a gap.
         if session.tape is not None:
             raise AutodiffError(
-                f"{at_work(session.tape)} already, and tapes can not be nested",
+                f"{session.tape.work.words} already, and tapes can not be nested",
                 Span.of_caller(),
-                hint="end the block of the other tape before"
-                if not session.tape.tangents
-                else "end the block of ds.ad.FwdMode before",
+                hint=f"begin the tape {session.tape.work.outside}",
             )
         if self.loss is not None:
             self._restart()
@@ -403,11 +400,10 @@ class Tape(Drawn):
         """
         if session.tape is not None:
             raise AutodiffError(
-                "the backward pass can not run while a tape records"
-                if not session.tape.tangents
-                else "the backward pass can not run in forward mode: its gradients would have no tangents",
+                f"the backward pass can not run while {session.tape.work.words}"
+                + (": its gradients would have no tangents" if session.tape.tangents else ""),
                 Span.of_caller(),
-                hint="call backward after the end of the with block",
+                hint=f"call backward {session.tape.work.outside}",
             )
         if not isinstance(grads, Mapping | None):
             raise FieldError(

@@ -19,7 +19,6 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.constructors import make_ndarray
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 
 
@@ -112,10 +111,10 @@ class FieldFunction:
         tape = session.tape
         if tape is not None:
             raise AutodiffError(
-                f"{at_work(tape)}, and {self.name} is differentiated by another library: one of the two can "
-                "have its gradient",
+                f"{tape.work.words}, and {self.name} is differentiated by another library: one of the two "
+                "can have its gradient",
                 Span.of_caller(),
-                hint="end the block before; or call the function that was wrapped, with its fields",
+                hint=f"do it {tape.work.outside}; or call the function that was wrapped, with its fields",
             )
         if self.inputs is not None and all(isinstance(f, Field) for f in self.inputs):
             for k, f in enumerate(self.inputs):

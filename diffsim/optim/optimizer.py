@@ -20,7 +20,6 @@ from diffsim.optim.gradient_norm import length_of, norm_kernel, not_finite
 from diffsim.optim.parameters import named_fields
 from diffsim.optim.schedules import Schedule, rate_at, schedule_of
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
 
@@ -90,9 +89,9 @@ class Optimizer:
         """Return the length of the gradients of all parameters together; NaN if one is not finite."""
         if session.tape is not None:
             raise AutodiffError(
-                f"{at_work(session.tape)}, and a step of an optimiser is no part of the program",
+                f"{session.tape.work.words}, and a step of an optimiser is no part of the program",
                 Span.of_caller(),
-                hint="call step after the end of the with block",
+                hint=f"call step {session.tape.work.outside}",
             )
         return length_of(self._squares(), self.fields)
 

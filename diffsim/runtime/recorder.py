@@ -26,6 +26,7 @@ Specializations and fields belong to rooms above this one, so the protocol canno
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from diffsim.errors import Span
@@ -45,6 +46,26 @@ class Witness(Protocol):
 
     def cut_short(self, what: str, span: Span | None) -> None:
         """Something in another thread did not run to its end after it began to write."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a recorder does, for messages about what can not be done meanwhile.
+
+    Attributes:
+        words: a sentence.
+        outside: where it can be done.
+    """
+
+    words: str
+    outside: str
+
+
+TAPE = Work("a tape is recording", "after the end of the with block")
+FORWARD_MODE = Work("forward mode is on", "after the end of the with block")
+SECOND_DERIVATIVES = Work(
+    "second derivatives are computed", "outside of the function that is differentiated twice"
+)
 
 
 class Recorder(Protocol):
@@ -79,6 +100,10 @@ class Recorder(Protocol):
     @property
     def tangents(self) -> int:
         """How many tangents are computed with the program (forward mode); 0: it is recorded (a tape)."""
+
+    @property
+    def work(self) -> Work:
+        """What it does, for messages."""
 
     @property
     def record(self) -> object:
@@ -151,11 +176,6 @@ class Recorder(Protocol):
         """One or more launches began to write and failed; they have no entry, so the record has a gap."""
 
 
-def at_work(recorder: Recorder) -> str:
-    """Say what a recorder does, for messages."""
-    return "forward mode is on" if recorder.tangents else "a tape is recording"
-
-
 class ForwardingRecorder:
     """A recorder that passes every event on to another one; a subclass overrides some of them."""
 
@@ -172,6 +192,10 @@ class ForwardingRecorder:
     @property
     def refuses_constants(self) -> bool:
         return self.inner.refuses_constants
+
+    @property
+    def work(self) -> Work:
+        return self.inner.work
 
     @property
     def record(self) -> object:
@@ -229,6 +253,7 @@ class NullRecorder:
     # Class attributes serve all instances: nothing intercepts, follows or refuses.
     intercepts = follows_values = refuses_constants = False
     tangents = 0
+    work = TAPE
     record: object = None
 
     def launching(

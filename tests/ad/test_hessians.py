@@ -417,6 +417,29 @@ def test_constants_on_purpose(f64):
     )
 
 
+def test_what_python_declares_constant_is_no_input(f64):
+    """A write in `no_grad` to a field that has a vector, before anything has used it."""
+    x, y, loss = field(numbers(3)), field(np.zeros(3)), scalar()
+
+    @ds.kernel
+    def total():
+        for i in x:
+            loss[None] += y[i] ** 3
+
+    def run(*, last):
+        with ds.ad.no_grad():
+            x.fill(0.5)
+        if last:
+            x.fill(0.5)  # the last of several writes says what x is
+        y.copy_from(x)
+        total()
+
+    for last in (False, True):
+        product = ds.ad.hvp(lambda last=last: run(last=last), x, np.ones(3), loss=loss)
+        np.testing.assert_array_equal(product, 3.0 * last)
+        np.testing.assert_array_equal(x.grad.to_numpy(), 0.75 * last)
+
+
 def test_random_numbers_are_those_of_the_launch(f64):
     x, loss = field(numbers(3)), scalar()
 

@@ -211,7 +211,7 @@ def test_backward_needs_a_start():
         with pytest.raises(ds.AutodiffError, match="nested"):
             with ds.Tape():
                 pass
-        with pytest.raises(ds.AutodiffError, match="while a tape records"):
+        with pytest.raises(ds.AutodiffError, match="while a tape is recording"):
             tape.backward(grads={a: 1})
 
 

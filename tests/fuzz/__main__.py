@@ -23,6 +23,7 @@ from tests.fuzz import (
     deterministic,
     forward,
     given,
+    hessians,
     launches,
     nonfinite,
     numbers,
@@ -87,15 +88,17 @@ def tries(seed, on_cuda, in_order=False):
         return launches.make(seed), ways
     if seed % 4 == 3:
         return numbers.make(seed), [("numbers", functools.partial(numbers.verdict, seed=seed))]
+    twice = ("hessians", functools.partial(hessians.verdict, seed=seed))
     if seed % 2:
         text = tensors.make(seed)
-        return text, [("tensors", functools.partial(tensors.verdict, seed=seed))]
+        return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice]
     ways = [
         (f'in_place="{how}"', functools.partial(programs.verdict, seed=seed, in_place=how))
         for how in HOWS
     ]
     ways.append(("lifted", functools.partial(programs.lifted, seed=seed)))
     ways.append(("forward", functools.partial(forward.verdict, seed=seed)))
+    ways.append(twice)
     if seed % 16 in (0, 4):
         ways.append(("sparse", functools.partial(sparse.verdict, seed=seed)))
     return (rewrites if seed % 8 == 4 else programs).make(seed), ways

@@ -1,7 +1,8 @@
 """The oracle: a program of fields and kernels, run by Python itself with dual numbers.
 
 A kernel's source is Python, so `exec` runs it, with fields that hold `Dual`s: a value and its derivative
-along one direction. Nothing of diffsim's compiler or tapes takes part.
+along one direction. Where both are dual numbers themselves, along a second direction, they make second
+derivatives. Nothing of diffsim's compiler or tapes takes part.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def _number(operator):
 
 
 class Dual:
-    """A number and its derivative."""
+    """A number and its derivative; in second derivatives, dual numbers themselves."""
 
     __slots__ = ("d", "v")
 
     def __init__(self, v, d=0.0):
-        self.v = float(v)
-        self.d = float(d)
+        self.v = v if v.__class__ is Dual else float(v)
+        self.d = d if d.__class__ is Dual else float(d)
 
     @_number
     def __add__(self, o):
@@ -99,7 +100,7 @@ class Dual:
         return self.v != 0
 
     def __float__(self):
-        return self.v
+        return float(self.v)
 
     def __int__(self):
         return int(self.v)
@@ -109,13 +110,44 @@ def dual(x):
     return x if isinstance(x, Dual) else Dual(x)
 
 
+def constant(x):
+    """The number without any derivative."""
+    return Dual(float(x))
+
+
+def alike(a, b):
+    """Whether two numbers have the same derivatives."""
+    if isinstance(a, Dual) or isinstance(b, Dual):
+        a, b = dual(a), dual(b)
+        return alike(a.v, b.v) and alike(a.d, b.d)
+    return a == b
+
+
 def _of(f, slope):
+    """A function of dual numbers, by one of numbers and its slope at x, where it is y."""
+
     def apply(x):
-        x = dual(x)
-        y = f(x.v)
+        if not isinstance(x, Dual):
+            return f(x)
+        y = apply(x.v)
         return Dual(y, slope(x.v, y) * x.d)
 
     return apply
+
+
+sin = _of(math.sin, lambda x, y: cos(x))
+cos = _of(math.cos, lambda x, y: -sin(x))
+tanh = _of(math.tanh, lambda x, y: 1 - y * y)
+exp = _of(math.exp, lambda x, y: y)
+sqrt = _of(math.sqrt, lambda x, y: 0.5 / y)
+
+
+def step(along, second=None):
+    """A small step along a direction, and along a second one if there is one."""
+    if np.ndim(along):
+        seconds = [None] * len(along) if second is None else second
+        return Vec(step(a, b) for a, b in zip(along, seconds, strict=True))
+    return Dual(0.0, along) if second is None else Dual(Dual(0.0, second), Dual(along))
 
 
 class Vec:
@@ -158,6 +190,11 @@ def copied(x):
     return x.copy() if isinstance(x, Vec) else x
 
 
+def on_duals(f):
+    """The same function, whose result is a dual number in any case."""
+    return lambda x: f(dual(x))
+
+
 class Shim:
     """Stands for the module diffsim while a program runs."""
 
@@ -168,11 +205,8 @@ class Shim:
         self.fields = {}  # by name
         self.rows = {}  # by kernel, those of a field that it names, as functions of its first argument
         self.f64, self.i32 = float, int
-        self.sin = _of(math.sin, lambda x, y: math.cos(x))
-        self.cos = _of(math.cos, lambda x, y: -math.sin(x))
-        self.tanh = _of(math.tanh, lambda x, y: 1 - y * y)
-        self.exp = _of(math.exp, lambda x, y: y)
-        self.sqrt = _of(math.sqrt, lambda x, y: 0.5 / y)
+        self.sin, self.cos, self.tanh = on_duals(sin), on_duals(cos), on_duals(tanh)
+        self.exp, self.sqrt = on_duals(exp), on_duals(sqrt)
         self.Vector = Vec
         self.ad = types.SimpleNamespace(no_grad=self._no_grad, checkpoint=self._checkpoint)
 
@@ -185,10 +219,10 @@ class Shim:
         return dual(a) if not dual(a) > b else dual(b)
 
     def stop_grad(self, x):
-        return Dual(dual(x).v)
+        return constant(x)
 
     def cast(self, x, t):
-        return t(x.v if isinstance(x, Dual) and t is int else x)
+        return t(float(x) if isinstance(x, Dual) and t is int else x)
 
     def ndrange(self, *sizes):
         return itertools.product(*(range(*s) if isinstance(s, tuple) else range(s) for s in sizes))
@@ -283,6 +317,7 @@ class Cell:
     What Python sets before it was used is an input, and moves along the direction as what was set before.
 
     Attributes:
+        moves: by index, what an input moves by: a `step`.
         constant: whether it has no gradient.
         named, named_rows: whether something before may use it, or only some of its rows, as far as its
             text tells.
@@ -313,9 +348,9 @@ class Cell:
         if isinstance(found, int):
             return found
         if not self.shim.depth:  # Python reads a plain number
-            return float(found) if isinstance(found, Dual) else Vec(x.v for x in found.e)
+            return float(found) if isinstance(found, Dual) else Vec(map(constant, found.e))
         if self.shim.detached:
-            return Dual(found.v) if isinstance(found, Dual) else Vec(x.v for x in found.e)
+            return constant(found) if isinstance(found, Dual) else Vec(map(constant, found.e))
         return copied(found)
 
     def __setitem__(self, index, value):
@@ -335,11 +370,7 @@ class Cell:
 
     def move(self, key):
         """Move an element along the direction."""
-        now, along = self.at[key], self.moves[key]
-        vec = isinstance(now, Vec)
-        self.at[key] = (
-            now + Vec(Dual(0.0, d) for d in along) if vec else now + Dual(0.0, float(along))
-        )
+        self.at[key] = self.at[key] + self.moves[key]
 
     def add(self, index, value, part=None):
         """An atomic addition (to one component): what stands there keeps its derivative."""
@@ -360,7 +391,7 @@ class Cell:
         """An atomic maximum or minimum; at a tie it is not said whose derivative counts."""
         self.used.add(self.key(index))
         old, new = self.at[self.key(index)], dual(value)
-        if new.v == old.v and new.d != old.d:
+        if float(new) == float(old) and not alike(new, old):
             raise ValueError("a tie")
         if (new > old) if larger else (new < old):
             self.at[self.key(index)] = new
@@ -385,7 +416,7 @@ class Cell:
             return
         if self.shim.detached:
             new = {
-                k: Dual(v.v) if isinstance(v, Dual) else Vec(x.v for x in v.e)
+                k: constant(v) if isinstance(v, Dual) else Vec(map(constant, v.e))
                 for k, v in new.items()
             }
         else:
@@ -398,12 +429,11 @@ class Cell:
         for index, value in values.items():
             vec = isinstance(self.at[index], Vec)
             entries = value.e if isinstance(value, Vec) else [value] * (2 if vec else 1)
-            moves = np.zeros(len(entries))
+            new = [constant(e) for e in entries]
+            self.at[index] = Vec(new) if vec else new[0]
             if index in self.used or self.shim.detached:
                 pass
             elif self.named or index[:1] in self.named_rows:
                 self.unsure.add(index)
             else:
-                moves = np.reshape(self.moves[index], -1)
-            new = [Dual(dual(e).v, d) for e, d in zip(entries, moves, strict=True)]
-            self.at[index] = Vec(new) if vec else new[0]
+                self.move(index)

@@ -28,7 +28,7 @@ import diffsim as ds
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.errors import AutodiffError, DiffsimError, KernelSyntaxError
 from diffsim.runtime.session import session
-from tests.fuzz.duals import Cell, Dual, Shim, Vec, rows_named
+from tests.fuzz.duals import Cell, Dual, Shim, Vec, rows_named, step
 
 N, ROWS = 4, 3
 PLANES, HEIGHT = 4, 6  # of u, in wide programs
@@ -500,25 +500,29 @@ def sure_direction(text, seed, n=N):
     return direction
 
 
-def oracle(text, seed, direction, n=N, *, stores_move=None):
+def oracle(text, seed, direction, n=N, *, second=None, stores_move=None):
     """The values at the end, the loss, its derivative; and by field what `Cell.unsure` says.
 
-    `stores_move`: along the direction move not only inputs, but also what kernels store in this field.
+    Args:
+        text: the program.
+        seed: of the numbers.
+        direction: of the derivative.
+        n: elements in a row.
+        second: a direction too: the derivative is then a dual number, with the second derivative.
+        stores_move: along the direction move not only inputs, but also what kernels store in this field.
     """
     values, _, weights, at = start(seed, n)
     shim = Shim()
     shim.stores_move = stores_move
     space = {"ds": shim}
     for k, shape in shapes(n).items():
-        if k == "v":
-            pairs = {
-                (i,): Vec(Dual(a, b) for a, b in zip(values[k][i], direction[k][i], strict=True))
-                for i in range(n)
-            }
-            space[k] = Cell(shim, shape, pairs.__getitem__, direction[k])
-        else:
-            made = lambda i, k=k: Dual(values[k][i], direction[k][i])  # noqa: E731
-            space[k] = Cell(shim, shape, made, direction[k])
+        moves = {
+            i: step(direction[k][i], None if second is None else second[k][i])
+            for i in np.ndindex(*shape)
+        }
+        start_of = Vec if k == "v" else Dual
+        made = lambda i, k=k, m=moves, of=start_of: of(values[k][i]) + m[i]  # noqa: E731
+        space[k] = Cell(shim, shape, made, moves)
     space["at"] = Cell(shim, (n,), lambda i: int(at[i]))
     space["b"] = Cell(shim, (n,), lambda i: Dual(constants(n)[i]), constant=True)
     shim.fields = {k: space[k] for k in values}
@@ -538,10 +542,10 @@ def oracle(text, seed, direction, n=N, *, stores_move=None):
         SyntaxError,
     ) as e:
         raise Invalid(repr(e)) from None
-    largest = max(abs(loss.v), abs(loss.d), *(np.abs(e).max() for e in end.values()))
+    largest = max(abs(float(loss)), abs(float(loss.d)), *(np.abs(e).max() for e in end.values()))
     if not largest < 1e6:
         raise Invalid("numbers out of bounds")
-    return end, loss.v, loss.d, {k: space[k].unsure for k in values}
+    return end, float(loss), loss.d, {k: space[k].unsure for k in values}
 
 
 def _weighed(cells, weights):
@@ -550,7 +554,7 @@ def _weighed(cells, weights):
     for k, cell in cells.items():
         rows = [c.e if isinstance(c, Vec) else [c] for c in cell.at.values()]
         flat = [c for row in rows for c in row]
-        end[k] = np.array([c.v for c in flat]).reshape(weights[k].shape)
+        end[k] = np.array([float(c) for c in flat]).reshape(weights[k].shape)
         for c, w in zip(flat, weights[k].ravel(), strict=True):
             loss = loss + c * w
     return end, loss

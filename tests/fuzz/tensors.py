@@ -606,12 +606,16 @@ def start(seed):
     )
 
 
-def expected(text, seed):
-    """The values at the end, and the derivative of their weighted sum, by dual numbers."""
-    values, direction, weights, at, ks = start(seed)
+def expected(text, seed, direction=None, second=None):
+    """The values at the end, and the derivative of their weighted sum, by dual numbers.
+
+    With a second direction the derivative is a dual number, with the second derivative.
+    """
+    values, along, weights, at, ks = start(seed)
+    direction = along if direction is None else direction
     shim = Shim()
     space = {"ds": shim, "tm": shim.math}
-    fields = Fields(space, values, direction, at, {"P": ks[0], "Q": ks[1]})
+    fields = Fields(space, values, direction, second, at, {"P": ks[0], "Q": ks[1]})
     try:
         tree = ast.fix_missing_locations(ValueSemantics().visit(ast.parse(text)))
         exec(compile(tree, "<oracle>", "exec"), space)
@@ -621,10 +625,10 @@ def expected(text, seed):
         raise Invalid(repr(e)) from None
     end, slope = {}, 0.0
     for k, w in weights.items():
-        v, d = numbers_of(fields, k)
-        end[k] = v
-        slope += (w * d).sum()
-    if not max(abs(slope), *(np.abs(e).max() for e in end.values())) < 1e6:
+        end[k], rates = numbers_of(fields, k)
+        for a, d in zip(w.ravel(), rates, strict=True):
+            slope = slope + float(a) * d
+    if not max(abs(float(slope)), *(np.abs(e).max() for e in end.values())) < 1e6:
         raise Invalid("numbers out of bounds")
     ends = {k: np.array([p.k for p in space[k].cells]) for k in "PQ"}
     return end, slope, ends

@@ -19,7 +19,6 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
@@ -156,9 +155,9 @@ def _clear() -> None:
     """Set all gradients and duals to 0."""
     if session.tape is not None:
         raise AutodiffError(
-            f"{at_work(session.tape)} already, and second derivatives can not be computed inside of it",
+            f"{session.tape.work.words} already, and second derivatives can not be computed inside of it",
             Span.of_caller(),
-            hint="end the other block before",
+            hint=f"do it {session.tape.work.outside}",
         )
     if session.others_use_gradients():
         raise AutodiffError(

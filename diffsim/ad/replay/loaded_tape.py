@@ -268,9 +268,9 @@ class LoadedTape:
     def _check(self, what: str) -> None:
         if session.tape is not None:
             raise AutodiffError(
-                f"a loaded tape can not be {what} while a tape records",
+                f"a loaded tape can not be {what} while {session.tape.work.words}",
                 Span.of_caller(),
-                hint="do it after the end of the with block",
+                hint=f"do it {session.tape.work.outside}",
             )
         if self._generation != session.generation:
             raise AutodiffError(

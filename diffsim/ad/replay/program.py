@@ -161,10 +161,9 @@ class Replay:
         """
         if session.tape is not None:
             raise AutodiffError(
-                "a tape can not be replayed "
-                + ("in forward mode" if session.tape.tangents else "while a tape records"),
+                f"a tape can not be replayed while {session.tape.work.words}",
                 Span.of_caller(),
-                hint="call replay after the end of the with block",
+                hint=f"call replay {session.tape.work.outside}",
             )
         # `ds.init` frees the memory that the commands refer to by address.
         if self.generation != session.generation:

@@ -36,7 +36,6 @@ from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_history import gradient_calls, were_recomputed
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
-from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -156,18 +155,16 @@ class GradientCall:
     def _check_callable(self, returned: object) -> None:
         """Refuse a call that belongs to no launch, or that could not give the right gradient."""
         if session.tape is not None:
-            forward = session.tape.tangents
+            work = session.tape.work
             why = (
                 "its gradients would have no tangents"
-                if forward
+                if session.tape.tangents
                 else "the tape would add to the same gradients"
             )
             raise AutodiffError(
-                f"{self.name}.grad can not run while {at_work(session.tape)}: {why}",
+                f"{self.name}.grad can not run while {work.words}: {why}",
                 Span.of_caller(),
-                hint="call it before or after the block"
-                if forward
-                else "call it before or after the tape",
+                hint=f"call it {work.outside}",
             )
         if self.specialization.is_elsewhere():
             raise self._not_launched("since ds.init() chose another backend")
@@ -383,11 +380,11 @@ class JvpKernel:
         tape = session.tape
         if tape is not None:
             raise AutodiffError(
-                f"{name}.jvp can not run while {at_work(tape)}",
+                f"{name}.jvp can not run while {tape.work.words}",
                 Span.of_caller(),
                 hint=f"write {name}(...), whose tangents are computed there"
                 if tape.tangents
-                else "call it before or after the tape",
+                else f"call it {tape.work.outside}",
             )
         special, values = self._specialize(args)
         made = special.with_tangents(values, FORWARD, lent=False)
