@@ -1,9 +1,8 @@
 """The grammar of the IR, on one page.
 
-Structured SSA. A `Value` is bound once, by the statement that makes it; `For`, `While` and `If` are
-regions that take and yield values, so a local that the user assigns in a loop is a carried value.
-Memory (`Mem`) is the only mutable state: fields, arrays given as arguments, temporaries that cross
-tasks, and scratch that a loop's reversal saves into.
+Structured SSA. A `Value` is bound once; `For`, `While` and `If` are regions that take and yield values, so
+a local that the user assigns in a loop is a carried value. Memory (`Mem`) is the only mutable state: fields,
+arrays, temporaries that cross tasks, scratch for saves.
 
     Kernel  = name, args, mems, tasks, result
     Task    = axes, bounds: Block -> (lo, hi) of each axis, body: Block      (no axes: a serial task)
@@ -12,8 +11,8 @@ tasks, and scratch that a loop's reversal saves into.
               CustomCall | Gradient | InlineLLVM
     Value   = local | Const | Arg | Dim | RngKey
 
-The classes are plain slots classes, not dataclasses: an adjoint makes thousands of them, and a frozen
-dataclass costs five times as much. They are immutable by convention; passes build new ones.
+The classes are plain slots classes: an adjoint makes thousands of them, and a frozen dataclass costs five
+times as much. They are immutable by convention; passes build new ones.
 """
 
 from __future__ import annotations
@@ -377,17 +376,17 @@ class Print(Node):
 class CustomCall(Node):
     """`outs = body()`: a call whose derivative, or whose replay in an adjoint, is given by the user.
 
-    Runs as its body does, and is replaced by it on the way to a backend. `adjoint` binds `seeds`, the
-    adjoints of `outs`, sees `outs` themselves, and yields the adjoint of each of `args`; what it adds to
-    memory are gradients, those of `targets`. Without it the body is differentiated as any code is, unless
-    `refusal` says why there is no derivative. `replay`, if there is one, yields `outs` where an adjoint
-    needs them again.
+    Runs as its body, which replaces it on the way to a backend. `adjoint` binds `seeds`, the adjoints of
+    `outs`, sees `outs` themselves, and yields the adjoint of each of `args`; what it adds to memory are
+    gradients, those of `targets`. If it `is_linear` in `seeds`, its transpose is the tangent. Without it the
+    body is differentiated, unless `refusal` says why not. `replay` yields `outs` where an adjoint needs them.
     """
 
     __slots__ = (
         "adjoint",
         "args",
         "body",
+        "is_linear",
         "name",
         "outs",
         "refusal",
@@ -408,10 +407,10 @@ class CustomCall(Node):
         seeds: tuple[Value, ...] = (),
         adjoint: Block | None = None,
         targets: tuple[Mem, ...] = (),
-        # Three blocks over the same values (docs/adr/0011): a table from calls to rules would have to be kept
-        # true by every pass that copies statements.
+        # Blocks over the same values (docs/adr/0011): passes keep them true as they copy statements.
         replay: Block | None = None,
         refusal: str = "",
+        is_linear: bool = False,
     ) -> None:
         self.outs = outs
         self.args = args
@@ -423,6 +422,7 @@ class CustomCall(Node):
         self.targets = targets
         self.replay = replay
         self.refusal = refusal
+        self.is_linear = is_linear
 
     @property
     def is_given(self) -> bool:

@@ -273,6 +273,7 @@ class Rewriter:
             targets=tuple(map(self.mem, s.targets)),
             replay=replay,
             refusal=s.refusal,
+            is_linear=s.is_linear,
         )
 
 

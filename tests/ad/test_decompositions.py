@@ -1,4 +1,4 @@
-"""Gradients through ds.svd, ds.polar_decompose, ds.sym_eig, ds.eig, and functions of matrices.
+"""Gradients and tangents through ds.svd, ds.polar_decompose, ds.sym_eig, ds.eig, and functions of matrices.
 
 Expected are central differences in f64 and closed forms, above all where singular values or eigenvalues are
 equal or almost equal, which is where a formula with 1 / (a^2 - b^2) fails.
@@ -98,7 +98,27 @@ def compare(function, matrices, rel=2e-8):
     size = np.maximum(np.abs(expected).max((1, 2)), 1 / np.abs(a).max((1, 2)))
     wrong = np.abs(found - expected).max((1, 2)) / size
     assert wrong.max() < rel, (a[wrong.argmax()], found[wrong.argmax()], expected[wrong.argmax()])
+    compare_tangents(run, A, each, expected, size * (rel + lost_by_turning(function, a)))
     return found
+
+
+def compare_tangents(run, A, each, expected, tolerance):
+    """The tangent of each[i] along a random direction of A[i] is that of the expected gradient."""
+    direction = np.random.default_rng(6).normal(size=expected.shape)
+    with ds.ad.FwdMode(loss=each, param=A, seed=direction):
+        run()
+    wrong = np.abs(each.dual.to_numpy() - (direction * expected).sum((1, 2))) / tolerance
+    assert wrong.max() < 3, (A.to_numpy()[wrong.argmax()], wrong.max())
+
+
+def lost_by_turning(function, a):
+    """What forward mode may lose: vectors of close values turn fast, and products of them cancel that."""
+    if function in (rotation_of_polar, both_of_polar, corotated_energy, logarithm):
+        return 0.0
+    values = np.linalg.svd(a, compute_uv=False)
+    gaps = -np.diff(values, axis=1)
+    closest = np.where(gaps < 4e-16 * values[:, :1], np.inf, gaps).min(1)
+    return 50 * np.finfo(float).eps * values[:, 0] / closest
 
 
 SIZES = pytest.mark.parametrize("n", [2, 3])
@@ -324,6 +344,32 @@ def test_second_derivatives_of_the_polar_decomposition(n):
     )
 
 
+@SIZES
+def test_hessian_of_a_corotated_energy(n):
+    """Forward over reverse mode: <v, H v> and H v as differences of the gradient have them, at rest too."""
+    a = np.array([a for a in regular(n) if 0.1 < np.linalg.norm(a) < 100])
+    A, C, loss = field(len(a), n=(n, n)), field(n=(n, n), grad=False), field()
+    v = RNG.normal(size=a.shape)
+
+    @ds.kernel
+    def run():
+        for i in A:
+            loss[None] += both_of_polar(A[i], C[None]) ** 2 + plain_energy(A[i])
+
+    def gradient(step):
+        A.from_numpy(a + step * v)
+        loss.fill(0)
+        with ds.Tape(loss):
+            run()
+        return A.grad.to_numpy()
+
+    C.from_numpy(numbers(n, n))
+    expected = (gradient(1e-5) - gradient(-1e-5)) / 2e-5
+    A.from_numpy(a)
+    found = ds.ad.hvp(run, A, v, loss=loss)
+    np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("name", ["svd", "sym_eig"])
 def test_second_derivatives_by_singular_vectors_are_refused(name):
     A, loss = field(2, n=(3, 3)), field()
@@ -346,6 +392,15 @@ def test_second_derivatives_by_singular_vectors_are_refused(name):
     run()
     with pytest.raises(ds.AutodiffError, match="singular values are equal") as error:
         run.grad()
+    assert f"ds.{name}(F)" in str(error.value)
+
+    @ds.kernel
+    def plain():
+        for i in A:
+            loss[None] += energy(A[i])
+
+    with pytest.raises(ds.AutodiffError, match="singular values are equal") as error:
+        ds.ad.hvp(plain, A, np.ones((2, 3, 3)), loss=loss)
     assert f"ds.{name}(F)" in str(error.value)
 
 
@@ -485,6 +540,14 @@ def test_never_nan(n, t):
         kernel.grad()
         finite = np.isfinite(A.grad.to_numpy()).all((1, 2))
         assert finite.all(), (kernel.__name__, a[~finite][:3], (~finite).sum())
+        seed = RNG.normal(size=a.shape) * 1e-3
+        if kernel is of_eig:
+            seed[-len(special) :] = (
+                0  # the scale of a matrix of subnormal numbers has no reciprocal
+            )
+        with ds.ad.FwdMode(loss=loss, param=A, seed=seed):
+            kernel()
+        assert np.isfinite(loss.dual[None]), kernel.__name__
 
 
 # ---- where a decomposition may stand
@@ -508,6 +571,11 @@ def test_inside_of_loops_and_branches():
             loss[None] += F.norm_sqr() + F[0, 1]
 
     check(run, loss, A, rel=1e-7)
+    seeds = RNG.normal(size=(3, *A.shape, 3, 3))
+    with ds.ad.FwdMode(loss=loss, param=A, seed=seeds) as forward:
+        run()
+    expected = (seeds * A.grad.to_numpy()).sum((1, 2, 3))
+    np.testing.assert_allclose(forward.tangents(loss), expected, rtol=1e-12)
 
 
 def test_the_strict_rule_allows_it():

@@ -355,6 +355,13 @@ spectral_gradient: Op = op(
         "use ds.polar_decompose, which has second derivatives"),
     sample=[(-4, 4)], public=False)
 
+drop_rounding: Op = op(
+    "drop_rounding", "F F -> F",
+    "0 where |x| <= limit: what rounding has left of 0; else, and in derivatives, x.",
+    ref=lambda x, limit: np.where(np.abs(x) <= limit, 0, x),
+    lowering=Expand(lambda x, limit: select(le(absolute(x), limit), 0.0, x)),
+    vjp=(lambda g, x, limit, y: g, ZERO), sample=[(1, 4), (0, 0.5)], public=False)
+
 random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, counter).",
                     ref=random_bits_reference, lowering=Expand(random_bits),
                     vjp=ZERO, sample=[(0, 9), (0, 9), (0, 9)], public=False)

@@ -21,6 +21,7 @@ from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
 from diffsim.ir.ops import (
     absolute,
+    drop_rounding,
     eq,
     logical_not,
     matmul,
@@ -332,7 +333,7 @@ def _rotation_quotient(t: Any, across: Any, by: Any, scale: Any, noise: Any) -> 
     rest = t - by * across
     # Several sums of three products lead to t: 16 eps bounds their rounding errors.
     limit = 16.0 * float(_numbers(by).eps) * (noise + absolute(by * across))
-    return across + select(absolute(rest) <= limit, 0.0, _ratio(rest, by, scale))
+    return across + _ratio(drop_rounding(rest, limit), by, scale)
 
 
 def _sizes(*matrices: Any) -> list[Any]:
@@ -374,6 +375,14 @@ def sym_eig_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
         # Symmetric: only the symmetric part of A is decomposed.
         core[ij] = core[ji] = 0.5 * quotient
     return matmul(matmul(v, pack(core, (n, n))), transpose(v))
+
+
+def sym_map_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
+    """Return the same for functions of a matrix, which do not depend on how V turns.
+
+    So V may count as constant: all of V^T dA V is the change of the diagonal matrix.
+    """
+    return matmul(matmul(v, _symmetric(gl)), transpose(v))
 
 
 def polar2_adjoint(r: Any, s: Any, gr: Any, gs: Any) -> Any:

@@ -118,6 +118,7 @@ def _custom(
             name=name,
             seeds=seeds,
             adjoint=Block(backward, (given,)),
+            is_linear=True,
         )
     )
     return outs
@@ -337,10 +338,10 @@ def _sym_map(
     cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     a = _two(cx, node, "sym_map", args, kwargs)
-    # f(A) = V f(D) V^T. The adjoint of the decomposition alone would divide by differences of eigenvalues;
-    # `_on_diagonal` supplies the off-diagonal derivatives with which these cancel.
+    # f(A) = V f(D) V^T. `_on_diagonal` supplies the derivatives off the diagonal, with which V counts as
+    # constant: nothing is divided by a difference of eigenvalues.
     values, v = _custom(
-        cx, "sym_eig", a, decompositions.sym_eig, _once(decompositions.sym_eig_adjoint)
+        cx, "sym_map", a, decompositions.sym_eig, _once(decompositions.sym_map_adjoint)
     )
     return matmul(matmul(v, _on_diagonal(cx, node, args[0], values)), transpose(v))
 

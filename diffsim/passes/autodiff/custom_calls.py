@@ -30,12 +30,15 @@ from diffsim.ir.traversal import Rewriter, free_values, statements, task_stateme
 from diffsim.passes.autodiff.activity import Activity
 
 
-def inline_bodies(kernel: Kernel) -> Kernel:
-    """Return the kernel with the body of each call in its place."""
-    # Most kernels have no such call, and an unchanged kernel keeps the analyses memoized on it.
-    if not any(isinstance(s, CustomCall) for t in kernel.tasks for s in task_statements(t)):
+def inline_bodies(kernel: Kernel, *, but_linear: bool = False) -> Kernel:
+    """Return the kernel with the body of each call in its place, perhaps not of those with a tangent."""
+    found = (s for t in kernel.tasks for s in task_statements(t) if isinstance(s, CustomCall))
+    # Most kernels have no such call. An unchanged kernel keeps the analyses memoized on it, and an adjoint
+    # its loads of gradients, which are told from repeated ones by identity.
+    if all(but_linear and s.is_linear for s in found):
         return kernel
     work = Inliner()
+    work.keeps_linear = but_linear
     tasks = tuple(
         t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in kernel.tasks
     )
@@ -53,12 +56,13 @@ class Inliner(Rewriter):
     """Copies statements, and inlines the bodies of calls.
 
     `replayed`: whether a call's replay takes the place of its body, where it has one.
+    `keeps_linear`: whether calls with a linear adjoint stay.
     """
 
-    replayed = False
+    replayed = keeps_linear = False
 
     def stmt(self, s: Stmt) -> list[Stmt]:
-        if not isinstance(s, CustomCall):
+        if not isinstance(s, CustomCall) or (self.keeps_linear and s.is_linear):
             return [self.copy(s)]
         # A replay recomputes what the adjoint needs where the body cannot be run twice: what an atomic
         # returned the first time, for example, is lost.

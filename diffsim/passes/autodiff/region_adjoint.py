@@ -190,9 +190,9 @@ class Reverser:
 
     def _forward_custom(self, s: CustomCall, *, save: bool) -> None:
         """Emit the replay, or the body; the body too where `backward` goes through it."""
-        if self.is_inner:
+        if self.is_inner or (self.builder.is_inner and s.is_linear):
             self.builder.add(Rewriter(self.env).custom(s))
-            # The call stays, to be differentiated further; `backward` goes through a copy of its body.
+            # It stays, to be differentiated further; `backward` goes through a copy of its body.
             if save and not s.is_given:
                 kept = self.values(s.outs)
                 self.forward(s.body, save=True)

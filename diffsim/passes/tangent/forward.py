@@ -72,7 +72,7 @@ def differentiate(
     sources = frozenset(m for m in kernel.mems if m.dual is not None and not detached)
     if any(isinstance(s, CustomCall) for t in kernel.tasks for s in task_statements(t)):
         _refuse_given(kernel, Activity(kernel, sources, varying))
-        kernel = inline_bodies(kernel)
+        kernel = inline_bodies(kernel, but_linear=True)
     activity = Activity(kernel, sources, varying)
     work = _Forward(kernel, activity, width, varying)
     ir = eliminate_dead_code(work.kernel())
@@ -193,7 +193,10 @@ def _refuse_given(kernel: Kernel, activity: Activity) -> None:
         )
         for t in kernel.tasks
         for s in task_statements(t)
-        if isinstance(s, CustomCall) and s.is_given and _has_tangents(s, activity)
+        if isinstance(s, CustomCall)
+        and s.is_given
+        and not s.is_linear
+        and _has_tangents(s, activity)
     ]
     if refused:
         raise together(refused)

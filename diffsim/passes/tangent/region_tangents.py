@@ -7,6 +7,7 @@
     atomic_max m[i], v     where m[i] becomes v: store m.dual[i], dv
     if c { } else { }      the tangents of the results are further results
     for, while             the tangents of carried values are carried, too
+    y = custom f(x)        the transpose of the given adjoint (`call_tangents.py`)
 
 The statements of the primal stay as they are. Nothing is saved, and state that is changed in place needs no
 rules: a load's tangent is loaded where the load stands.
@@ -20,6 +21,7 @@ from diffsim.ir.nodes import (
     Atomic,
     Block,
     Const,
+    CustomCall,
     For,
     If,
     InlineLLVM,
@@ -33,6 +35,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import i32
 from diffsim.passes.autodiff.activity import Activity
+from diffsim.passes.tangent.call_tangents import tangents_of_call
 from diffsim.passes.tangent.op_tangents import TangentBuilder, tangent_of_op
 
 Index = tuple[Value, ...]
@@ -109,6 +112,9 @@ class TangentEmitter:
                 self._if(s)
             elif isinstance(s, (For, While)):
                 self._loop(s)
+            elif isinstance(s, CustomCall):
+                b.add(s)
+                self._custom(s)
             else:
                 b.add(s)
                 if isinstance(s, Alloca):
@@ -193,6 +199,14 @@ class TangentEmitter:
             mem, index = self.place(s.mem, s.index, k)
             kept = b.load(mem, index)
             b.store(mem, index, b.named("select", won, self.some_tangent(s.value, k), kept))
+
+    def _custom(self, s: CustomCall) -> None:
+        active = [dx for a in s.args if (dx := self.tangents.get(a)) is not None]
+        if active:
+            along = [tuple(self.some_tangent(a, k) for a in s.args) for k in range(self.width)]
+            found = tangents_of_call(self.builder, s, along)
+            for out, tangents in zip(s.outs, zip(*found, strict=True), strict=True):
+                self.bind(out, tangents)
 
     def _alloca(self, s: Alloca) -> None:
         if self.activity.is_active(s.mem):
