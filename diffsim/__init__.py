@@ -6,7 +6,7 @@ is right, or it is refused with an error that names the line.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from diffsim import ad, errors, math, optim
+from diffsim import ad, errors, math, optim, tools
 
 # Not in `__all__`: a star import leaves the names of JAX and PyTorch alone.
 from diffsim import jax as jax
@@ -316,6 +316,7 @@ __all__ = [
     "tan",
     "tanh",
     "template",
+    "tools",
     "trigamma",
     "trunc",
     "types",

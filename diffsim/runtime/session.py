@@ -184,7 +184,7 @@ class Session:
         """What kernels run on."""
         # Chosen at first use, so that a program without `ds.init` works.
         if self._backend is None:
-            self.use(_choose(_default_arch(), self.options.device))
+            self.use(_choose(default_arch(), self.options.device))
             self.options = options.of_environment()
         assert self._backend is not None
         return self._backend
@@ -294,12 +294,12 @@ if hasattr(os, "register_at_fork"):
     # Locks are reset by `diffsim.locks`; this removes the recorders of threads that are gone.
     os.register_at_fork(after_in_child=session.forget_other_threads)
 
-_ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
+ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
 
 
-def _default_arch() -> Arch:
+def default_arch() -> Arch:
     """Return the backend that is used where `ds.init` does not say: that of the environment."""
-    return _ARCHES[options.arch_of_environment()]
+    return ARCHES[options.arch_of_environment()]
 
 
 def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
@@ -312,7 +312,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
     # A list means an order of preference.
     wanted: list[Any] = list(asked) if isinstance(asked, (list, tuple)) else [asked]
     if not wanted or not all(isinstance(a, Arch) for a in wanted):
-        close = close_to(asked, list(_ARCHES)) if isinstance(asked, str) else None
+        close = close_to(asked, list(ARCHES)) if isinstance(asked, str) else None
         raise FieldError(
             f"{shown(asked)} is not a backend",
             Span.of_caller(),
@@ -384,7 +384,7 @@ def init(  # noqa: D417 - each option has its line
     """
     # Options and backend are checked before anything is reset: a wrong call changes nothing.
     chosen = options.parse(given)
-    found = _choose(_default_arch() if arch is None else arch, chosen.device)
+    found = _choose(default_arch() if arch is None else arch, chosen.device)
     # Also forgets compiled kernels: options are compiled in.
     reset()
     session.options = chosen

@@ -177,6 +177,7 @@ WRITES_BESIDE = {
     "diffsim/runtime/disk_cache.py:_write": "beside its place, and renamed",
     "diffsim/runtime/fields/display.py:_image": "to memory",
     "diffsim/runtime/files.py:_write": "what the others use",
+    "diffsim/tools/loss_plot.py:plot_loss": "to memory",
     "examples/drawing.py:save_picture": "beside its place, and renamed",
     "examples/mass_spring.py:main": "beside its place, and renamed",
     "tools/update_docs.py:_run": "in a temporary folder",

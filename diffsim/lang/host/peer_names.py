@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 _SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
-_PICTURES = "keep windows and pictures to matplotlib, as examples/drawing.py does: x.to_numpy()"
+_PICTURES = (
+    "films and pictures: ds.tools.animate, ds.tools.imshow; windows are matplotlib's: x.to_numpy()"
+)
 _ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
 _F16 = "use ds.f32"
 _ERRORS = "errors of kernels are ds.DiffsimError and its kinds, such as ds.KernelTypeError and ds.KernelNameError"
@@ -110,7 +112,8 @@ TAICHI: dict[str, dict[str, str]] = {
         "hex_to_rgb rgb_to_hex": "colours are matplotlib's: matplotlib.colors.to_rgb",
     },
     "Tools": {
-        "GUI ui tools imwrite imshow imread": _PICTURES,
+        "GUI ui": _PICTURES,
+        "imread imresize imshow imwrite": "write ds.tools.imread, ds.tools.imresize, ds.tools.imshow, ds.tools.imwrite",
         "linalg sparse_matrix_builder": _SOLVERS,
         "algorithms": "sort with NumPy: x.from_numpy(np.sort(x.to_numpy()))",
     },

@@ -1,0 +1,45 @@
+"""`plot_loss`: the curve of a training."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from diffsim.lang.host.signatures import checked
+from diffsim.tools.pictures.arrays import path_of, write
+from diffsim.tools.pictures.figures import new_figure
+from diffsim.tools.pictures.panels import make_curve, spans_decades
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+@checked
+def plot_loss(losses: Any, path: Any, label: str = "loss") -> None:
+    """Draw the loss over the iterations of a training, and the best one so far.
+
+    Args:
+        losses: one for each iteration.
+        path: of the picture: .png, .svg or .pdf.
+        label: of the axis, with the unit: "loss [m]".
+
+    Raises:
+        FieldError: no losses, an ending that names no format, a file that can not be written.
+    """
+    target = path_of(path, "the picture", _FORMATS)
+    curve = make_curve(losses, label)
+    figure = new_figure(6.4, 4)
+    axes = figure.add_subplot()
+    count = np.arange(1, len(curve.losses) + 1)
+    axes.plot(count, curve.losses, ".-", color="tab:blue", lw=1, ms=3, label="each iteration")
+    best = np.fmin.accumulate(curve.losses)
+    axes.plot(count, best, color="tab:red", lw=2, label="best so far")
+    axes.set(xlabel="iteration", ylabel=curve.label)
+    if spans_decades(curve.losses):
+        axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    file = io.BytesIO()
+    figure.savefig(file, format=target.suffix[1:].lower())
+    write(target, file.getvalue())

@@ -1,0 +1,1 @@
+"""Pages that play films: panels packed as text, and the script that shows them."""
