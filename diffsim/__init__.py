@@ -117,6 +117,7 @@ from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.namespace import types
 from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
+from diffsim.optim.archive import load, save
 from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - imported so that it registers itself
 from diffsim.runtime.cuda import backend as _cuda_backend  # noqa: F401
 from diffsim.runtime.fields.adjoints import clear_all_dual
@@ -281,6 +282,7 @@ __all__ = [
     "kl",
     "l",
     "lgamma",
+    "load",
     "load_tape",
     "log",
     "log2",
@@ -302,6 +304,7 @@ __all__ = [
     "root",
     "round",
     "rsqrt",
+    "save",
     "select",
     "sign",
     "sin",

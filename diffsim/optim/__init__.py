@@ -7,6 +7,7 @@ from diffsim.optim.adam import Adam
 from diffsim.optim.optimizer import Optimizer
 from diffsim.optim.schedules import constant, cosine, exponential, step_decay, warm_up
 from diffsim.optim.sgd import SGD
+from diffsim.optim.training import Run, train
 
 if not TYPE_CHECKING:  # or every name would be one
 
@@ -18,9 +19,11 @@ __all__ = [
     "SGD",
     "Adam",
     "Optimizer",
+    "Run",
     "constant",
     "cosine",
     "exponential",
     "step_decay",
+    "train",
     "warm_up",
 ]

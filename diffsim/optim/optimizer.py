@@ -95,11 +95,15 @@ class Optimizer:
             )
         return length_of(self._squares(), self.fields)
 
+    def rate(self) -> float:
+        """Return the learning rate of the next step."""
+        return self.scale * rate_at(self.lr, self.iteration)
+
     def step_by(self, norm: float) -> None:
         """Move all parameters, whose gradients have this length together."""
         if not math.isfinite(norm):
             raise not_finite(self.fields, self.iteration)
-        rate = self.scale * rate_at(self.lr, self.iteration)
+        rate = self.rate()
         # As PyTorch clips, with its guard against a division by 0.
         clip = 1.0 if self.clip_norm is None else min(1.0, self.clip_norm / (norm + 1e-6))
         self._move(rate, clip)
@@ -140,13 +144,14 @@ class Optimizer:
                 Span.of_caller(),
                 hint="give what state_dict() returned",
             )
-        self._check_state(state)
+        self.check_state(state)
         for moment, fields in self.moments.items():
             for key, f in fields.items():
                 f.from_numpy(np.asarray(state[f"{moment}/{key}"]))
         self.iteration, self.scale = int(state["iteration"]), float(state["scale"])
 
-    def _check_state(self, state: Mapping[str, Any]) -> None:
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that is not one of this optimiser."""
         own = self.state_dict()
         if str(state.get("kind", own["kind"])) != own["kind"]:
             raise _other_state(f"it is that of {shown(str(state['kind']))}")

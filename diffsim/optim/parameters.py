@@ -48,6 +48,22 @@ def named_fields(given: Any) -> dict[str, Field]:
     return found
 
 
+def state_fields(given: Any, parameters: Mapping[str, Field]) -> dict[str, Field]:
+    """Return fields that are no parameters, but belong to a checkpoint, by name."""
+    found: dict[str, Field] = {}
+    own = {id(f) for f in parameters.values()}
+    for key, thing in _items(given):
+        if not isinstance(thing, (Field, StructField)):
+            raise FieldError(
+                f"state {key} is {describe(thing)}, and what goes on between iterations are fields",
+                Span.of_caller(),
+                hint="give a list of fields: state=[mean]",
+            )
+        parts = [thing] if isinstance(thing, Field) else thing.fields()
+        found |= {f"{key}.{k}" if k else key: f for k, f in enumerate(parts) if id(f) not in own}
+    return found
+
+
 def _items(given: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(given, Mapping):
         for key, thing in given.items():
