@@ -13,7 +13,6 @@ from diffsim.lang.host.signatures import need_bool, need_function
 from diffsim.lang.host.source import check_runs
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.recorder import at_work
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
@@ -60,9 +59,9 @@ class Objective:
         """
         if session.tape is not None:
             raise AutodiffError(
-                f"{at_work(session.tape)}, and the program is recorded on a tape of its own",
+                f"{session.tape.work.words}, and the program is recorded on a tape of its own",
                 Span.of_caller(),
-                hint="end the other block before",
+                hint=f"train {session.tape.work.outside}",
             )
         clock = session.clock
         found = self._again() if self._replays and self._recorded else None
