@@ -24,17 +24,17 @@ from diffsim.ad.record.entries import (
     Copied,
     Launched,
     Pull,
-    Replaced,
     Seeded,
     Stopped,
     Stored,
     Wrote,
 )
-from diffsim.ad.record.entry import Entry
+from diffsim.ad.record.entry import Entry, Rerun
 from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved, SpareCopies
 from diffsim.ad.record.past import Key, Past, may_wait
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.repetition import Repetition
+from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.record.task_launches import TaskLaunches
@@ -117,6 +117,7 @@ class RolloutSummary:
         alive: what its kernels need to stay alive.
         held_bytes: the memory of what it holds until its backward pass.
         refused: why its first step has no gradient.
+        rerun: runs it in a replay; None: replays are refused.
     """
 
     def __init__(
@@ -131,8 +132,10 @@ class RolloutSummary:
         *,
         name: str = "checkpointed rollout",
         is_opaque: bool = False,
+        rerun: Rerun | None = None,
     ) -> None:
         self.refused = refused
+        self.rerun = rerun
         self.name = name
         self.is_opaque = is_opaque
         self.held_bytes = held_bytes
@@ -480,5 +483,7 @@ class TapeRecorder(EnclosingRecorder):
                 by_user=False,
                 refused=rollout.refused,
                 is_opaque=rollout.is_opaque,
+                rerun=rollout.rerun,
+                held=rollout.held_bytes,
             )
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.scope import Scope
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.runtime.fields.adjoints import is_lent
@@ -23,6 +24,8 @@ class TapeStats:
         saved: copies of overwritten values; `saved_bytes`: their size.
         adjoint_bytes: size of what was made for adjoints: gradients of fields that have none
             (`ds.init(rules="lifted")`), and states of fields between the loops of a kernel.
+        held_bytes: what solves keep for their adjoints (matrices, factorisations, solutions), and
+            checkpointed rollouts.
         kernels: with `ds.init(kernel_profiler=True)`, the times of each kernel, forward and in backward
             passes; `rows` has them one by one, `plot()` draws them.
     """
@@ -31,6 +34,7 @@ class TapeStats:
     saved: int
     saved_bytes: int
     adjoint_bytes: int = 0
+    held_bytes: int = 0
     kernels: TimeTable = field(default_factory=TimeTable, repr=False, compare=False)
 
 
@@ -45,6 +49,7 @@ def stats_of(recorder: TapeRecorder, passes: Sequence[tuple[int, int]] = ()) -> 
         saved,
         recorder.saver.bytes,
         sum(f.storage.layout.nbytes for f in lent) + _version_bytes(recorder),
+        sum(e.held_bytes for e in record.firsts() if isinstance(e, Replaced)),
         measured([(record.base, max(recorder.integrity.ended_at, record.base)), *passes]),
     )
 

@@ -27,11 +27,12 @@ from diffsim.ad.checks.launch_conditions import check_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.checks.refusals import refuse_program, with_others
 from diffsim.ad.pictures.drawn import Drawn
-from diffsim.ad.record.entries import Replaced, all_written
+from diffsim.ad.record.entries import all_written
 from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.past import Key, Past, is_worth_keeping, keep
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.repetition import Repetition
+from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.program import Replay

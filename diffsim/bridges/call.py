@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from diffsim.ad.record.elements import Box
-from diffsim.ad.record.entries import Replaced, all_written
+from diffsim.ad.record.entries import all_written
 from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.reverse.seeds import start_from
 from diffsim.ad.tape import Tape

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ad.record.entries import Computed, Copied, Launched, Replaced, Stored, Wrote
+from diffsim.ad.record.entries import Computed, Copied, Launched, Stored, Wrote
 from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.replaced import Replaced
 from diffsim.runtime.session import session
 from tests.support.gradients import central, field, numbers
 

@@ -403,14 +403,3 @@ def test_wrong_fields(program):
         ds.ad.linear_solve(a * b.to_numpy()[0], b, x)
     with pytest.raises(ds.AutodiffError, match="no tangent"), ds.ad.FwdMode(loss, {b: np.ones(N)}):
         ds.ad.linear_solve(a, b, x)
-
-
-def test_a_tape_with_a_solve_is_not_replayed(program):
-    make, measure, _, b, x, loss = program
-    tape = ds.Tape(loss)
-    with tape:
-        make()
-        ds.ad.linear_solve(matrix(), b, x)
-        measure()
-    with pytest.raises(ds.AutodiffError, match="implicit solve"):
-        tape.replay()

@@ -31,6 +31,7 @@ from tests.fuzz import (
     recomputed,
     rewrites,
     slices,
+    solves,
     sparse,
     sweeps,
     tangents,
@@ -55,6 +56,9 @@ def tries(seed, on_cuda, in_order=False):
         return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
     if seed % 32 == 24:
         return given.make(seed), given.ways(seed)
+    if seed % 32 == 9:
+        ways = [(k, functools.partial(solves.verdict, seed=seed, way=k)) for k in solves.WAYS]
+        return solves.make(seed), ways
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 16 == 14:

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from diffsim.ad.record.entries import Replaced, Stored, Wrote, all_written
+from diffsim.ad.record.entries import Stored, Wrote, all_written
 from diffsim.ad.record.entry import Entry, flat, used_by
+from diffsim.ad.record.replaced import Replaced
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.versions import span_of

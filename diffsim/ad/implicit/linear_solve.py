@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from diffsim.ad.implicit.equation import Equation
 from diffsim.ad.implicit.iterations import one_step
 from diffsim.ad.implicit.matrices import Matrix, matrix_of
 from diffsim.ad.implicit.one_entry import (
-    OneEntry,
+    Solve,
     add_gradient,
     components,
     need_gradient,
@@ -33,6 +33,7 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.types.descriptions import describe
+from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 
 
@@ -91,10 +92,9 @@ def linear_solve(
     solve = _LinearSolve(A, b, out, size, options)
     outer = enclosing_recorder()
     need_gradient(outer, options.name, solve.reads, out)
-    x, entry = solve.run()
-    set_result(out, x, solve.reads)
+    solve.rerun()
     if outer is not None:
-        entry.append_to(outer)
+        solve.append_to(outer)
 
 
 def _solve_with_function(
@@ -116,48 +116,73 @@ def _solve_with_function(
     EquationSolve(equation, lambda: one_step(equation, options), options).run(None)
 
 
-class _LinearSolve:
+class _Solution(NamedTuple):
+    """A solution, with what its adjoint needs."""
+
+    matrix: Matrix
+    solver: Solver
+    x: np.ndarray
+
+
+class _LinearSolve(Solve):
     """The arguments of one call.
 
     Attributes:
-        reads: the fields that it depends on.
+        last: what the adjoint is of.
     """
 
     def __init__(self, a: Any, b: Field, out: Field, size: int, options: Options) -> None:
+        self.name = options.name
         self.a = a
         self.b = b
         self.out = out
         self.size = size
         self.options = options
         self.reads = [b, *_fields_in(a)]
+        self.last: _Solution | None = None
 
-    def run(self) -> tuple[np.ndarray, OneEntry]:
-        """Solve; return x and the entry for a tape."""
+    @property
+    def held_bytes(self) -> int:
+        last = self.last
+        return 0 if last is None else last.matrix.nbytes + last.solver.nbytes + last.x.nbytes
+
+    def _solution(self) -> _Solution:
+        matrix, solver = self._prepared()
+        return _Solution(matrix, solver, solver.solve(components(self.b)))
+
+    def _prepared(self) -> tuple[Matrix, Solver]:
+        """Return the matrix of now, ready to solve with."""
+        if self.last is not None and len(self.reads) == 1:
+            return self.last.matrix, self.last.solver  # constants
         matrix = matrix_of(self.a, self.size, self.out.name)
-        solver = matrix.solver(self.options, single=self.out.dtype.bytes < 8)
-        x = solver.solve(components(self.b))
-        held = matrix.nbytes + solver.nbytes + x.nbytes
-        backward = _adjoint(self.b, self.out, matrix, solver, x)
-        return x, OneEntry(self.options.name, self.reads, self.out, backward, self._again, held)
+        if self.last is None and len(self.reads) > 1:
+            # Arrays are constants: what they hold later does not count.
+            self.a = _of_its_own(self.a)
+        return matrix, matrix.solver(self.options, single=self.out.dtype.bytes < 8)
 
-    def _again(self) -> None:
-        x, _ = self.run()
-        set_result(self.out, x, self.reads)
+    def again(self) -> None:
+        set_result(self.out, self._solution().x, self.reads)
 
+    def rerun(self) -> None:
+        self.last = self._solution()
+        set_result(self.out, self.last.x, self.reads)
 
-def _adjoint(
-    b: Field, out: Field, matrix: Matrix, solver: Solver, x: np.ndarray
-) -> Callable[[], None]:
-    def backward() -> None:
+    def backward(self) -> None:
         # Taken before anything is added: b may be `out`.
-        gradient = take_gradient(out)
+        gradient, last = take_gradient(self.out), self.last
         if gradient is None:
             return
-        adjoint = solver.solve(gradient, transposed=True)
-        add_gradient(b, adjoint)
-        matrix.add_gradient(adjoint, x)
+        assert last is not None
+        adjoint = last.solver.solve(gradient, transposed=True)
+        add_gradient(self.b, adjoint)
+        last.matrix.add_gradient(adjoint, last.x)
 
-    return backward
+
+def _of_its_own(a: Any) -> Any:
+    """Return the parts of a matrix, with copies of the arrays."""
+    if isinstance(a, (tuple, list)):
+        return tuple(map(_of_its_own, a))
+    return a if isinstance(a, Field) else np.array(array_of(a))
 
 
 def _check_fields(b: Any, out: Any) -> int:
@@ -191,5 +216,6 @@ def _fields_in(a: Any) -> list[Field]:
     """Return the fields among the parts of a matrix."""
     if isinstance(a, Field):
         return [a]
-    found = [f for part in a for f in _fields_in(part)] if isinstance(a, tuple) else []
+    parts = a if isinstance(a, (tuple, list)) else ()
+    found = [f for part in parts for f in _fields_in(part)]
     return list(dict.fromkeys(found))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import add_elements, read_elements, values_of, write_elements
+from diffsim.ad.record.elements import Box, add_elements, read_elements, values_of, write_elements
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, enclosing_recorder
 from diffsim.errors import AutodiffError, MissingGradientError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint
@@ -54,26 +55,53 @@ def add_gradient(f: Field, values: np.ndarray) -> None:
 # ---- entries
 
 
-@dataclass
-class OneEntry:
-    """A solve as one entry.
+class Solve(ABC):
+    """A solve as one entry of a program (`Rerun` of `ad/record/entry.py`).
 
     Attributes:
         name: what the user called.
-        reads: the fields that its result depends on; `out`: the field that it sets.
-        backward: its adjoint; `again`: does it once more, with what the fields hold then.
-        held_bytes: the memory that its adjoint keeps.
-        written: other fields that it writes; `alive`: what its kernels need to stay alive.
+        out: the field that it sets.
+        reads: the fields that its result depends on.
+        written: other fields that it writes.
+        alive: what its kernels need to stay alive.
     """
 
     name: str
-    reads: Sequence[Field]
     out: Field
-    backward: Callable[[], Any]
-    again: Callable[[], Any]
-    held_bytes: int
+    reads: Sequence[Field]
     written: Sequence[Field] = ()
-    alive: dict[Specialization, list[Any]] = field(default_factory=dict)
+    alive: Mapping[Specialization, list[Any]] = MappingProxyType({})
+
+    @property
+    def needed(self) -> Iterable[Box]:
+        return ()
+
+    @property
+    @abstractmethod
+    def held_bytes(self) -> int: ...
+
+    @property
+    def kernels(self) -> Iterable[Specialization]:
+        return self.alive
+
+    @abstractmethod
+    def again(self) -> None:
+        """Solve with what the fields hold now; the adjoint stays that of before."""
+
+    @abstractmethod
+    def rerun(self) -> None:
+        """Solve with what the fields hold now; the adjoint is that of this solution."""
+
+    @abstractmethod
+    def backward(self) -> None:
+        """Run the adjoint."""
+
+    def reverse(self) -> None:
+        """Run the adjoint; that its inputs are as they were is known."""
+        self.backward()
+
+    def date(self, now: int) -> None:  # noqa: B027 - what keeps copies needs no readings
+        """Set the reading of the clock when it was run."""
 
     def append_to(self, outer: EnclosingRecorder) -> None:
         """Report it to the recorder around it."""
@@ -83,10 +111,11 @@ class OneEntry:
                 self.again,
                 self.reads,
                 [self.out, *self.written],
-                self.alive,
+                dict(self.alive),
                 self.held_bytes,
                 name=self.name,
                 is_opaque=True,
+                rerun=self,
             )
         )
 

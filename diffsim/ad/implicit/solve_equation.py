@@ -13,7 +13,7 @@ import numpy as np
 
 from diffsim.ad.implicit.equation import Equation
 from diffsim.ad.implicit.one_entry import (
-    OneEntry,
+    Solve,
     add_gradient,
     need_gradient,
     set_components,
@@ -47,7 +47,7 @@ class _FunctionRecorder(CarryRecorder):
         )
 
 
-class EquationSolve:
+class EquationSolve(Solve):
     """One call that solves an equation.
 
     Attributes:
@@ -58,11 +58,14 @@ class EquationSolve:
     """
 
     def __init__(self, equation: Equation, find: Find, options: Options) -> None:
+        self.name = options.name
+        self.out = equation.x
         self.equation = equation
         self.find = find
         self.options = options
         self.inputs: dict[Box, Span | None] = {}
-        self.written: list[Field] = []
+        self.reads = []
+        self.written = []
         self.solution = np.zeros(0)
         self.now = self.launches = self.trace = 0
 
@@ -82,23 +85,21 @@ class EquationSolve:
         self._check_params(params, outer)
         if outer is None:
             return
-        reads = list(dict.fromkeys(f for f, _ in self.inputs))
-        need_gradient(outer, self.options.name, reads, x)
+        self.reads = list(dict.fromkeys(f for f, _ in self.inputs))
+        need_gradient(outer, self.name, self.reads, x)
         if self.equation.minus not in (None, x):
             assert self.equation.minus is not None
-            need_gradient(outer, self.options.name, [self.equation.minus], x)
-        entry = OneEntry(
-            self.options.name,
-            reads,
-            x,
-            self.backward,
-            self.again,
-            self.solution.nbytes,
-            self.written,
-        )
-        entry.alive.update(self._alive)
+            need_gradient(outer, self.name, [self.equation.minus], x)
         outer.will_need(self.inputs)
-        entry.append_to(outer)
+        self.append_to(outer)
+
+    @property
+    def needed(self) -> Iterable[Box]:
+        return self.inputs
+
+    @property
+    def held_bytes(self) -> int:
+        return self.solution.nbytes
 
     def _run_on(self, outer: EnclosingRecorder) -> None:
         """Run the function at the solution, and note what it reads and writes."""
@@ -114,7 +115,7 @@ class EquationSolve:
         finally:
             if session.tape is recorder:
                 session.tape = before
-        self.inputs, self._alive = recorder.inputs, recorder.alive
+        self.inputs, self.alive = recorder.inputs, recorder.alive
         self.trace = recorder.trace.number
         if minus is not None and minus is not x:
             self.inputs.setdefault((minus, None), self.options.where)
@@ -137,11 +138,24 @@ class EquationSolve:
             )
 
     def again(self) -> None:
-        """Solve once more, with what the fields hold now."""
         with without_tape():
             found = self.find()
         set_components(self.equation.x, found)
         self._run_function()
+
+    def rerun(self) -> None:
+        # The same random numbers as in the recorded run.
+        launches, session.launches = session.launches, self.launches
+        try:
+            with without_tape():
+                self.solution = self.find()
+            set_result(self.equation.x, self.solution, ())
+            self._check_function("a replay would solve")
+        finally:
+            session.launches = launches
+
+    def date(self, now: int) -> None:
+        self.now = now
 
     def _check_params(
         self, params: Sequence[Field] | None, outer: EnclosingRecorder | None
@@ -161,19 +175,30 @@ class EquationSolve:
     # ---- backward
 
     def backward(self) -> None:
-        """Run the adjoint: take the gradients of what was written, add to those of what was read."""
+        self._run_adjoint(checked=False)
+
+    def reverse(self) -> None:
+        self._run_adjoint(checked=True)
+
+    def _run_adjoint(self, *, checked: bool) -> None:
+        """Take the gradients of what was written, add to those of what was read.
+
+        Args:
+            checked: whether it is known that what was read has not changed.
+        """
         x = self.equation.x
         gradient = take_gradient(x)
         others = {f: g for f in self.written if (g := take_gradient(f)) is not None}
         if gradient is None and not others:
             return
-        self._check_inputs()
+        if not checked:
+            self._check_inputs()
         final = [Saved((f, None)) for f in (x, *self.written)]
         launches = session.launches
         try:
             set_components(x, self.solution)
             session.launches = self.launches
-            self._check_function()
+            self._check_function("its gradient would be that of")
             found = self._gradients(gradient, others)
         finally:
             session.launches = launches
@@ -210,7 +235,7 @@ class EquationSolve:
             total[equation.minus] += adjoint
         return total
 
-    def _check_function(self) -> None:
+    def _check_function(self, consequence: str) -> None:
         """Run the function at the solution, and refuse what it computes if it is not what was solved.
 
         Python variables that it looks at (the counter of a loop) may have moved on since.
@@ -225,7 +250,7 @@ class EquationSolve:
             name = self.options.name
             raise AutodiffError(
                 f"the function given to {name} launches other kernels, or with other arguments, than when "
-                f"{name} was called: its gradient would be that of another equation",
+                f"{name} was called: {consequence} another equation",
                 self.options.where,
                 hint="Python looks up variables of a function when it runs: bind those that change, such as "
                 "the counter of a loop: def residual(t=t): ...",

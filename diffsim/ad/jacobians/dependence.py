@@ -16,8 +16,9 @@ from diffsim.ad.jacobians.arguments import offsets
 from diffsim.ad.jacobians.coloring import Pattern, colours_of, pattern_of
 from diffsim.ad.jacobians.program import Program, size
 from diffsim.ad.record.elements import Index, read_elements, write_elements
-from diffsim.ad.record.entries import Computed, Launched, Replaced, Stored
+from diffsim.ad.record.entries import Computed, Launched, Stored
 from diffsim.ad.record.entry import flat
+from diffsim.ad.record.replaced import Replaced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import u64
 from diffsim.passes.instrument.dependence_sets import has_sets, is_known, set_memory, with_sets

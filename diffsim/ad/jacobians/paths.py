@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from diffsim.ad.jacobians.arguments import Pairs
-from diffsim.ad.record.entries import Computed, Replaced, Stored
+from diffsim.ad.record.entries import Computed, Stored
 from diffsim.ad.record.entry import Entry, flat
+from diffsim.ad.record.replaced import Replaced
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 

@@ -16,8 +16,9 @@ from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 
 if TYPE_CHECKING:
-    from diffsim.ad.record.entries import Copied, Launched, Replaced, Wrote
+    from diffsim.ad.record.entries import Copied, Launched, Wrote
     from diffsim.ad.record.overwrite_saves import Saved
+    from diffsim.ad.record.replaced import Replaced
     from diffsim.runtime.kernels.specialization import Specialization
 
 
@@ -57,6 +58,8 @@ class ForwardProgram(Protocol):
 
     def save(self, saved: Saved) -> None: ...
 
+    def solve(self, entry: Replaced) -> None: ...
+
 
 class ReverseProgram(Protocol):
     """A native program of the adjoints of a record. Commands are added last entry first."""
@@ -68,6 +71,36 @@ class ReverseProgram(Protocol):
     def copy_back(self, entry: Copied) -> None: ...
 
     def restore(self, saved: Saved) -> None: ...
+
+    def solve(self, entry: Replaced) -> None: ...
+
+
+class Rerun(Protocol):
+    """What a replay asks of code that it runs in Python: an implicit solve.
+
+    Attributes:
+        needed: the parts of fields whose values its adjoint reads.
+        kernels: those that it launches.
+        held_bytes: the memory that its adjoint needs.
+    """
+
+    @property
+    def needed(self) -> Iterable[Box]: ...
+
+    @property
+    def kernels(self) -> Iterable[Specialization]: ...
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def rerun(self) -> None:
+        """Run it with what the fields hold now, and keep what its adjoint needs."""
+
+    def reverse(self) -> None:
+        """Run its adjoint; that its inputs are as they were is known."""
+
+    def date(self, now: int) -> None:
+        """Set the reading of the clock when it was run."""
 
 
 class Use(NamedTuple):

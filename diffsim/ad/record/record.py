@@ -19,6 +19,7 @@ import numpy as np
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.replaced import Replaced
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -126,6 +127,9 @@ class Record(Sequence[Entry]):
                 self._times[k] = base
             elif isinstance(thing, Launched):
                 thing.now = base
+            elif isinstance(thing, Replaced):
+                if thing.rerun is not None:
+                    thing.rerun.date(base)
             elif isinstance(thing, Saved) and self.is_gapless:
                 thing.shift(start, shift)
 

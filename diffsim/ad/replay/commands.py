@@ -10,9 +10,11 @@ from diffsim.runtime.backend import CommandList
 from diffsim.runtime.executable import BoundArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import StridedSpan, matching_spans
+from diffsim.runtime.memory.versions import Stamp
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
+    from diffsim.ad.record.replaced import Replaced
     from diffsim.ad.replay.copies_in_place import CopiesInPlace
     from diffsim.runtime.kernels.specialization import Specialization
 
@@ -99,6 +101,10 @@ class Program:
         else:
             self.native().add_sum(*found, target.dtype)
 
+    def solve(self, step: Callable[[], Any], entry: Replaced) -> None:
+        """Add a solve, or its adjoint, which run in Python."""
+        self.parts.append(step)
+
     def last(self) -> Place:
         """Return the command added last."""
         part = self.parts[-1]
@@ -126,3 +132,17 @@ class Program:
             part()
         else:
             part.run(operation, operation + 1)
+
+
+def note_writes(stamps: list[Stamp]) -> None:
+    """Let code in Python know of the native writes before it: gradients may no longer be 0."""
+    for stamp in stamps:
+        stamp.versions.may_be_nonzero()
+
+
+def elements_of(field: Field, index: tuple[int, ...] | None) -> StridedSpan:
+    """Return the memory of an element of a field (None: of all)."""
+    storage = field.storage
+    if index is None:
+        return storage.layout.part(storage.address)
+    return storage.layout.element(storage.address, field._place(index))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.record import Record
+from diffsim.ad.record.replaced import Replaced
 from diffsim.ir.nodes import Mem
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import HOST, StridedSpan
@@ -31,7 +32,8 @@ class CopiesInPlace:
         for saved in entries.copies():
             field = saved.box[0]
             whole[field] = whole.get(field, True) and _is_whole(saved)
-        # A copy must stay as it is: a field that an adjoint writes to is copied back.
+        # A copy must stay as it is: a field that an adjoint writes to is copied back, and so is one that a
+        # solve in Python looks for where it is.
         written = {f for e in entries.firsts() for f in _written(e)} if any(whole.values()) else ()
         self._fields = {f for f, is_whole in whole.items() if is_whole and f not in written}
         self._now: dict[Field, StridedSpan] = {}
@@ -68,7 +70,9 @@ def _is_whole(saved: Saved) -> bool:
 
 
 def _written(entry: object) -> list[Field]:
-    """Return what the adjoint of a launch writes besides gradients."""
+    """Return what the adjoint of a launch writes besides gradients; what that of a solve reads."""
+    if isinstance(entry, Replaced) and entry.rerun is not None:
+        return [f for f, _ in entry.rerun.needed]
     if not isinstance(entry, Launched) or not entry.special.differentiable:
         return []
     accesses = entry.special.derivative.accesses.writes

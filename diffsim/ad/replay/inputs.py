@@ -15,6 +15,7 @@ import numpy as np
 
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
+from diffsim.ad.record.replaced import Replaced
 from diffsim.errors import AutodiffError, Span, shown
 from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.field import Field
@@ -87,6 +88,8 @@ def _found(name: str, record: Record) -> tuple[Field, Parameter, Any]:
     """Return a field for an argument, its parameter, and the number that all launches had."""
     found: tuple[Parameter, Any, str] | None = None
     for entry in record:
+        if isinstance(entry, Replaced):
+            _check_solve(entry, name)
         if not isinstance(entry, Launched):
             continue
         kernel = entry.special.arguments.kernel
@@ -113,6 +116,19 @@ def _found(name: str, record: Record) -> tuple[Field, Parameter, Any]:
     assert p.type is not None
     field = make_field(p.type.shape, p.type.scalar, (), name, False, None, False)
     return field, p, value
+
+
+def _check_solve(entry: Replaced, name: str) -> None:
+    """Refuse an argument that the function of a solve gives its kernels: Python runs it as it stands."""
+    for special in entry.rerun.kernels if entry.rerun is not None else ():
+        if any(p.name == name for p in special.arguments.parameters):
+            raise AutodiffError(
+                f"{name} is an argument of {special.arguments.kernel}, which the function of {entry.name} "
+                "launches, and a replay can not change it there",
+                entry.span,
+                hint=f"let {special.arguments.kernel} read {name} from a 0-D field, and set that before the "
+                "replay",
+            )
 
 
 def _check_kind(p: Parameter, kernel: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import io
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from diffsim.runtime.memory.storage import StorageLayout, StridedSpan, snapshot_
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
+    from diffsim.ad.record.replaced import Replaced
     from diffsim.ad.replay.copies_in_place import CopiesInPlace
     from diffsim.ad.replay.inputs import ReplayInputs
     from diffsim.ad.replay.program import Replay
@@ -92,6 +94,13 @@ class ProgramData(Program):
 
     def add(self, target: Field, source: Field) -> None:
         self.commands.append(["add", self._file.field(target), self._file.field(source)])
+
+    def solve(self, step: Callable[[], Any], entry: Replaced) -> None:
+        raise AutodiffError(
+            f"this tape can not be saved: {entry.name} solves in Python, which a file does not hold",
+            entry.span,
+            hint="keep the tape in this process, and call tape.replay() here",
+        )
 
     def last(self) -> Place:
         return 0, len(self.commands) - 1

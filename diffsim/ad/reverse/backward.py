@@ -11,10 +11,11 @@ from diffsim.ad.checks.integrity import RecordIntegrity, check_kernels
 from diffsim.ad.checks.lost_gradients import check_seeds
 from diffsim.ad.checks.nan_search import NanSearch
 from diffsim.ad.record.elements import Elements
-from diffsim.ad.record.entries import Launched, Replaced
+from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.overwrite_saves import PutAside, Saved, copied
 from diffsim.ad.record.record import Record
+from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.reverse.retain_grad import GradientRetainer
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.cut_gradients import Cuts

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.record.elements import Elements, editing, numpy_index, values_of
-from diffsim.ad.record.entries import Replaced
 from diffsim.ad.record.entry import flat
+from diffsim.ad.record.replaced import Replaced
 from diffsim.errors import (
     AutodiffError,
     DiffsimError,
