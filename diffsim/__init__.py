@@ -33,6 +33,7 @@ from diffsim.errors import (
     SolveError,
     UnknownAttributeError,
 )
+from diffsim.gui import GUI, hex_to_rgb, rgb_to_hex
 
 # Ops work on numbers, vectors, fields' elements and NumPy arrays alike, in kernels and in Python.
 from diffsim.ir.ops import (
@@ -185,6 +186,7 @@ __all__ = [
     "DiffsimError",
     "Field",
     "FieldError",
+    "GUI",
     "GlobalDataAccessError",
     "InternalError",
     "Kernel",
@@ -254,6 +256,7 @@ __all__ = [
     "gpu",
     "grad",
     "grouped",
+    "hex_to_rgb",
     "i",
     "i8",
     "i16",
@@ -301,6 +304,7 @@ __all__ = [
     "random",
     "raw_mod",
     "reset",
+    "rgb_to_hex",
     "root",
     "round",
     "rsqrt",

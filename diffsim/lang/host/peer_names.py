@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 _SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
-_PICTURES = (
-    "films and pictures: ds.tools.animate, ds.tools.imshow; windows are matplotlib's: x.to_numpy()"
+_GGUI = (
+    "draw in the plane with ds.GUI; points of space are projected in a kernel first (docs/gui.md)"
 )
 _ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
 _F16 = "use ds.f32"
@@ -109,10 +109,9 @@ TAICHI: dict[str, dict[str, str]] = {
         "bit_shl": "write a << b",
         "atomic_mul": "multiply in a serial loop, ds.loop_config(serialize=True); or add logarithms",
         "solve": "write A.inverse() @ b",
-        "hex_to_rgb rgb_to_hex": "colours are matplotlib's: matplotlib.colors.to_rgb",
     },
     "Tools": {
-        "GUI ui": _PICTURES,
+        "ui": _GGUI,
         "imread imresize imshow imwrite": "write ds.tools.imread, ds.tools.imresize, ds.tools.imshow, ds.tools.imwrite",
         "linalg sparse_matrix_builder": _SOLVERS,
         "algorithms": "sort with NumPy: x.from_numpy(np.sort(x.to_numpy()))",

@@ -1,0 +1,153 @@
+"""What drawing methods are given, as arrays: positions, radii, colours, images."""
+
+from __future__ import annotations
+
+import numbers
+
+import numpy as np
+
+from diffsim.errors import FieldError, Span, shown
+from diffsim.lang.types.descriptions import describe
+from diffsim.runtime.fields.field import Field
+
+_COLOR_HINT = "write it 0xRRGGBB, or ds.rgb_to_hex((red, green, blue)) of numbers between 0 and 1"
+
+
+def refuse(message: str, hint: str) -> FieldError:
+    """Return the error for an argument, at the user's line."""
+    return FieldError(message, Span.of_caller(), hint=hint)
+
+
+def as_array(name: str, value: object) -> np.ndarray:
+    """Return the numbers of a field, an array or a list."""
+    if isinstance(value, Field):
+        return value.to_numpy()
+    try:
+        made = np.asarray(value)
+    except (TypeError, ValueError):  # a ragged list
+        made = np.asarray(None)
+    if made.dtype.kind not in "biuf":
+        raise refuse(
+            f"{name} is a field or an array of numbers, not {describe(value)}",
+            "pass the field itself, field.to_numpy() or np.array(...)",
+        )
+    return made
+
+
+def points(name: str, value: object) -> np.ndarray:
+    """Return positions as an array of shape (n, 2)."""
+    made = as_array(name, value)
+    if made.ndim == 3 and made.shape[2] == 1:  # vectors of one column, as Taichi's fields gave them
+        made = made[:, :, 0]
+    if made.ndim != 2 or made.shape[1] != 2:
+        hint = "each row is one position (x, y), between 0 and 1"
+        if made.ndim == 2 and made.shape[1] == 3:
+            hint = f"points of space are drawn in a plane: {name}[:, :2] takes the first two coordinates"
+        elif made.shape == (2,):
+            hint = f"one position alone is drawn by the method without an s, or write [{name}]"
+        raise refuse(f"{name} has shape {made.shape}, and positions have shape (n, 2)", hint)
+    return np.ascontiguousarray(made, np.float32)
+
+
+def point(name: str, value: object) -> np.ndarray:
+    """Return one position as an array of shape (1, 2)."""
+    made = as_array(name, value).ravel()
+    if made.shape != (2,):
+        raise refuse(
+            f"{name} is one position (x, y), not {describe(value)}",
+            "for several positions there is the method with an s: circles, lines, triangles, arrows",
+        )
+    return made.astype(np.float32)[None]
+
+
+def same_length(arrays: dict[str, np.ndarray]) -> None:
+    """Refuse arrays of points that do not belong together."""
+    lengths = {name: len(a) for name, a in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        each = ", ".join(f"{n} of {name}" for name, n in lengths.items())
+        raise refuse(f"there are {each}", "give each of them one row for each shape")
+
+
+def radii(value: object, count: int) -> np.ndarray:
+    """Return one radius, or one for each shape, in pixels."""
+    if isinstance(value, numbers.Real):
+        return np.array([value], np.float32)
+    return _each("radius", as_array("radius", value), count).astype(np.float32)
+
+
+def colors(value: object, count: int) -> np.ndarray:
+    """Return one colour, or one for each shape."""
+    if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+        raise refuse(f"a colour is a whole number, not {shown(value)}", _COLOR_HINT)
+    if isinstance(value, numbers.Integral):
+        return np.array([int(value) & 0xFFFFFFFF], np.uint32)
+    made = as_array("color", value)
+    if made.dtype.kind == "f":
+        raise refuse("color has numbers that are no whole numbers", _COLOR_HINT)
+    return _each("color", made, count).astype(np.uint32)
+
+
+def _each(name: str, made: np.ndarray, count: int) -> np.ndarray:
+    if made.ndim == 2 and made.shape[1] == 1:
+        made = made[:, 0]
+    if made.shape != (count,):
+        raise refuse(
+            f"{name} has shape {made.shape}, and there are {count} shapes to draw",
+            f"give one number for all of them, or an array of shape ({count},)",
+        )
+    return np.ascontiguousarray(made)
+
+
+def palette_colors(palette: object, indices: object, count: int) -> np.ndarray:
+    """Return the colour of each shape, chosen by its index from a palette."""
+    if indices is None:
+        raise refuse(
+            "palette is given, and no palette_indices",
+            "say which colour of the palette each one has",
+        )
+    chosen = colors(palette, len(as_array("palette", palette)))
+    made = as_array("palette_indices", indices)
+    if made.dtype.kind not in "iub":
+        raise refuse(
+            "palette_indices has numbers that are no whole numbers", "convert it: .astype(np.int32)"
+        )
+    made = _each("palette_indices", made, count).astype(np.int64)
+    if count and not 0 <= made.min() <= made.max() < len(chosen):
+        worst = made.min() if made.min() < 0 else made.max()
+        raise refuse(
+            f"palette_indices has {worst}, and the palette has {len(chosen)} colours",
+            f"indices are 0 to {len(chosen) - 1}",
+        )
+    return chosen[made]
+
+
+def image(value: object, res: tuple[int, int]) -> tuple[np.ndarray, float]:
+    """Return an image of shape (x, y) or (x, y, channels), and what its numbers are to be multiplied by.
+
+    Integers without sign reach from 0 to the largest of their type, floats from 0 to 1.
+    """
+    made = as_array("the image", value)
+    kind = made.dtype.kind
+    if kind == "i":
+        raise refuse(
+            f"an image of {made.dtype} may be meant from 0 to 1, or from 0 to 255",
+            "convert it: .astype(np.float32) for 0 to 1, .astype(np.uint8) for 0 to 255",
+        )
+    if made.ndim == 3 and made.shape[2] == 1:
+        made = made[:, :, 0]
+    if made.ndim not in (2, 3) or (made.ndim == 3 and made.shape[2] not in (2, 3, 4)):
+        raise refuse(
+            f"an image has shape (x, y), or (x, y, 3) with colours, not {made.shape}",
+            "one number is grey; two to four are red, green, blue and alpha",
+        )
+    if made.shape[:2] != res:
+        raise refuse(
+            f"the image is {made.shape[0]} x {made.shape[1]}, and the canvas {res[0]} x {res[1]} pixels",
+            f'make the canvas as large: ds.GUI("...", res={made.shape[:2]})'
+            if min(made.shape) > 1
+            else "the first axis is x, to the right, the second y, up",
+        )
+    scale = 255.0 / np.iinfo(made.dtype).max if kind == "u" else 255.0
+    # The kernels are compiled for the two usual types; others are converted.
+    wanted = np.uint8 if made.dtype == np.uint8 else np.float32
+    return np.ascontiguousarray(made, wanted), scale

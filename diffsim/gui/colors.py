@@ -1,0 +1,24 @@
+"""Colours: 0xRRGGBB, as users write them, and triples of numbers between 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.lang.host.signatures import checked
+
+
+@checked
+def rgb_to_hex(c: Sequence[float] | np.ndarray) -> Any:
+    """Return the colour 0xRRGGBB of red, green and blue between 0 and 1; arrays of them give an array."""
+    red, green, blue = (np.clip(np.int32(np.multiply(x, 255)), 0, 255) for x in c)
+    found = (red << 16) + (green << 8) + blue
+    return int(found) if np.ndim(found) == 0 else found
+
+
+@checked
+def hex_to_rgb(color: int) -> tuple[float, float, float]:
+    """Return red, green and blue, between 0 and 1, of a colour 0xRRGGBB."""
+    return (color >> 16 & 255) / 255, (color >> 8 & 255) / 255, (color & 255) / 255
