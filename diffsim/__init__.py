@@ -180,13 +180,13 @@ if not TYPE_CHECKING:
 
 # What `from diffsim import *` gives, and what advice for misspelled names is chosen from.
 __all__ = [
+    "GUI",
     "AccessError",
     "AutodiffError",
     "BackendError",
     "DiffsimError",
     "Field",
     "FieldError",
-    "GUI",
     "GlobalDataAccessError",
     "InternalError",
     "Kernel",

@@ -161,11 +161,12 @@ def with_names(source: str) -> str:
 
 
 def _sorted(names: set[str]) -> list[str]:
-    """As ruff has them: classes first, and numbers in names by what they are."""
+    """As ruff has them: capitals first, then classes, and numbers in names by what they are."""
 
     def key(name: str) -> tuple[Any, ...]:
         parts = re.split(r"(\d+)", name)
-        return name[0].islower(), *(int(part) if part.isdigit() else part for part in parts)
+        kind = 0 if name.isupper() and len(name) > 1 else 1 + name[0].islower()
+        return kind, *(int(part) if part.isdigit() else part for part in parts)
 
     return sorted(names, key=key)
 
