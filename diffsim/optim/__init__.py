@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from diffsim.lang.host.unsupported import absent
 from diffsim.optim.adam import Adam
+from diffsim.optim.minimize import Minimum, minimize
 from diffsim.optim.optimizer import Optimizer
 from diffsim.optim.schedules import constant, cosine, exponential, step_decay, warm_up
 from diffsim.optim.sgd import SGD
@@ -18,11 +19,13 @@ if not TYPE_CHECKING:  # or every name would be one
 __all__ = [
     "SGD",
     "Adam",
+    "Minimum",
     "Optimizer",
     "Run",
     "constant",
     "cosine",
     "exponential",
+    "minimize",
     "step_decay",
     "train",
     "warm_up",

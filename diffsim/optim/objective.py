@@ -124,6 +124,11 @@ class Objective:
         self._tape = Tape(loss, in_place="save")
         return self._value(loss)
 
+    @property
+    def loss(self) -> Field | None:
+        """The field of the loss; None: it is not known yet, or none."""
+        return None if self._tape is None else self._tape.loss
+
     @staticmethod
     def _value(loss: Field | None) -> float:
         assert loss is not None
