@@ -118,7 +118,7 @@ from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.namespace import types
 from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
-from diffsim.optim.archive import load, save
+from diffsim.optim.runs.archive import load, save
 from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - imported so that it registers itself
 from diffsim.runtime.cuda import backend as _cuda_backend  # noqa: F401
 from diffsim.runtime.fields.adjoints import clear_all_dual

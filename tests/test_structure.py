@@ -49,7 +49,7 @@ ROOMS = """
     runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/observe runtime/kernels
     ad/record ad/pictures ad/checks ad/reverse ad/replay ad/schedules ad ad/jacobians ad/hessians ad/implicit
     bridges
-    optim
+    optim/steps optim/runs optim
     gui
     tools/pictures tools/page tools
 """.split()

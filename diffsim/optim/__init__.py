@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, NoReturn
 
 from diffsim.lang.host.unsupported import absent
-from diffsim.optim.adam import Adam
 from diffsim.optim.minimize import Minimum, minimize
-from diffsim.optim.optimizer import Optimizer
-from diffsim.optim.schedules import constant, cosine, exponential, step_decay, warm_up
-from diffsim.optim.sgd import SGD
+from diffsim.optim.steps.adam import Adam
+from diffsim.optim.steps.optimizer import Optimizer
+from diffsim.optim.steps.schedules import constant, cosine, exponential, step_decay, warm_up
+from diffsim.optim.steps.sgd import SGD
 from diffsim.optim.training import Run, train
 
 if not TYPE_CHECKING:  # or every name would be one

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FieldError, Span, shown
-from diffsim.optim.parameters import named_fields
+from diffsim.optim.steps.parameters import named_fields
 from diffsim.runtime.fields.field import Field
 
 Array = np.ndarray[Any, Any]

@@ -14,9 +14,9 @@ from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, need_bool, need_function, need_number, need_whole
 from diffsim.lang.host.unsupported import close_to
 from diffsim.optim.flat_parameters import FlatParameters
-from diffsim.optim.interrupts import stopped_by_ctrl_c
-from diffsim.optim.objective import Objective
-from diffsim.optim.progress import Progress
+from diffsim.optim.runs.interrupts import stopped_by_ctrl_c
+from diffsim.optim.runs.objective import Objective
+from diffsim.optim.runs.progress import Progress
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 

@@ -16,15 +16,15 @@ from diffsim.ad.field_ops import clone
 from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span
 from diffsim.lang.host.signatures import checked, need_bool, need_function, need_number, need_whole
 from diffsim.lang.types.descriptions import describe
-from diffsim.optim.checkpoint import Checkpoint, writable_folder
-from diffsim.optim.gradient_norm import not_finite
-from diffsim.optim.interrupts import stopped_by_ctrl_c
-from diffsim.optim.log import Log
-from diffsim.optim.objective import Objective
-from diffsim.optim.optimizer import Optimizer
-from diffsim.optim.parameters import state_fields
-from diffsim.optim.progress import Progress
-from diffsim.optim.random_state import checked_generators
+from diffsim.optim.runs.checkpoint import Checkpoint, writable_folder
+from diffsim.optim.runs.interrupts import stopped_by_ctrl_c
+from diffsim.optim.runs.log import Log
+from diffsim.optim.runs.objective import Objective
+from diffsim.optim.runs.progress import Progress
+from diffsim.optim.runs.random_state import checked_generators
+from diffsim.optim.steps.gradient_norm import not_finite
+from diffsim.optim.steps.optimizer import Optimizer
+from diffsim.optim.steps.parameters import state_fields
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 

@@ -253,7 +253,7 @@ def test_a_program_that_changes_a_parameter_is_refused(cpu):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress(cpu, capsys, monkeypatch, terminal):
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    monkeypatch.setattr("diffsim.optim.progress._tqdm", lambda *_: None)
+    monkeypatch.setattr("diffsim.optim.runs.progress._tqdm", lambda *_: None)
     fit = Fit()
     ds.optim.train(fit, fit.optimizer(), 40)
     err = capsys.readouterr().err

@@ -16,9 +16,9 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span
 from diffsim.lang.host.signatures import need_path
-from diffsim.optim.archive import check_array, read_arrays, write_arrays
-from diffsim.optim.optimizer import Optimizer
-from diffsim.optim.random_state import random_state, restore_random_state
+from diffsim.optim.runs.archive import check_array, read_arrays, write_arrays
+from diffsim.optim.runs.random_state import random_state, restore_random_state
+from diffsim.optim.steps.optimizer import Optimizer
 from diffsim.runtime.fields.field import Field
 
 

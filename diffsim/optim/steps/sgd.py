@@ -10,8 +10,8 @@ from diffsim.ir.types import f64
 from diffsim.lang.builtins.intrinsics import cast, grouped, static
 from diffsim.lang.host.func import func
 from diffsim.lang.host.signatures import checked_methods, need_bool, need_number
-from diffsim.optim.optimizer import Optimizer
-from diffsim.optim.schedules import Schedule
+from diffsim.optim.steps.optimizer import Optimizer
+from diffsim.optim.steps.schedules import Schedule
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.kernel import kernel
 

@@ -16,9 +16,9 @@ from diffsim.ad.field_ops import clone
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.signatures import checked_methods, need_number
 from diffsim.lang.types.descriptions import describe
-from diffsim.optim.gradient_norm import length_of, norm_kernel, not_finite
-from diffsim.optim.parameters import named_fields
-from diffsim.optim.schedules import Schedule, rate_at, schedule_of
+from diffsim.optim.steps.gradient_norm import length_of, norm_kernel, not_finite
+from diffsim.optim.steps.parameters import named_fields
+from diffsim.optim.steps.schedules import Schedule, rate_at, schedule_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries

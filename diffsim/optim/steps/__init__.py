@@ -1,0 +1,1 @@
+"""Optimisers: parameters, learning rates, and the kernels that move fields."""
