@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -231,6 +232,17 @@ def clear_duals() -> None:
             hint="give the blocks of threads clear_gradients=False",
         )
     clear_all_dual()
+
+
+@contextlib.contextmanager
+def latest_block_kept() -> Iterator[None]:
+    """Run blocks inside of another one, which put back all duals: its tangents can be read afterwards."""
+    global _latest
+    before = _latest
+    try:
+        yield
+    finally:
+        _latest = before
 
 
 def plant(seeds: Mapping[Field, np.ndarray], count: int | None, width: int) -> None:

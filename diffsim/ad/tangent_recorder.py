@@ -243,6 +243,26 @@ class TangentRecorder:
         self._use(source, at)
         self.clear_tangents(target, to)
 
+    def solved(self, out: Field, reads: Sequence[Field], tangents: np.ndarray | None) -> None:
+        """Give a solution its tangents, a row for each (None: 0); it was computed of what `reads` held."""
+        for f in (out, *reads):
+            self.uses_all_of(f)
+        self.watch.launched(set(reads), {out})
+        if tangents is None or not tangents.any():
+            self.clear_tangents(out, None)
+            return
+        dual = make_dual(out, self.tangents)
+        assert dual is not None
+        self._keep_seeds(out)
+        k = len(out.shape)
+        given = tangents.reshape(self.tangents, *values_of(out).shape)
+        write_elements(dual, None, given[0] if self.tangents == 1 else np.moveaxis(given, 0, k))
+        dual._touch()
+
+    def uses_all_of(self, field: Field) -> None:
+        """Note that something other than a launch may use all of a field."""
+        self._use(field, None)
+
     def stopped(self, field: Field) -> None:
         self.clear_tangents(field, None)
 

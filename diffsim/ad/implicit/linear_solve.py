@@ -20,14 +20,15 @@ from diffsim.ad.implicit.one_entry import (
     add_gradient,
     components,
     need_gradient,
-    no_tangent,
+    put_result,
     set_result,
     take_gradient,
 )
 from diffsim.ad.implicit.solve_equation import EquationSolve, check_sizes, check_unknown
 from diffsim.ad.implicit.solvers import Options, Solver, checked_options
+from diffsim.ad.implicit.tangents import forward_recorder, linear_tangents
 from diffsim.ad.recorder import enclosing_recorder
-from diffsim.ad.tangent_recorder import tangents_are_wanted
+from diffsim.ad.tangent_recorder import TangentRecorder
 from diffsim.errors import FieldError, Span
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked
@@ -84,12 +85,14 @@ def linear_solve(
     if source is not None:
         source.refuse("linear_solve", "give it the field")
     size = _check_fields(b, out)
-    if tangents_are_wanted():
-        raise no_tangent("linear_solve")
+    forward = forward_recorder("linear_solve")
     if callable(A) and not hasattr(A, "matvec"):
         _solve_with_function(A, b, out, product, options)
         return
     solve = _LinearSolve(A, b, out, size, options)
+    if forward is not None:
+        solve.run_with_tangents(forward)
+        return
     outer = enclosing_recorder()
     need_gradient(outer, options.name, solve.reads, out)
     solve.rerun()
@@ -162,6 +165,13 @@ class _LinearSolve(Solve):
 
     def again(self) -> None:
         set_result(self.out, self._solution().x, self.reads)
+
+    def run_with_tangents(self, recorder: TangentRecorder) -> None:
+        """Solve in forward mode."""
+        matrix, solver, x = self._solution()
+        tangents = linear_tangents(matrix, solver, self.b, x, recorder.tangents)
+        put_result(self.out, x)
+        recorder.solved(self.out, self.reads, tangents)
 
     def rerun(self) -> None:
         self.last = self._solution()

@@ -166,6 +166,12 @@ def set_result(out: Field, values: np.ndarray, reads: Sequence[Field]) -> None:
             watching.copied(out, f)
 
 
+def put_result(out: Field, values: np.ndarray) -> None:
+    """Set the result of a solve in forward mode, and tell the recorders of other threads."""
+    set_components(out, values)
+    _tell_other_threads(out)
+
+
 def _tell_other_threads(out: Field) -> None:
     this_thread = threading.get_ident()
     for thread, witness in list(session.witnesses):
@@ -174,9 +180,9 @@ def _tell_other_threads(out: Field) -> None:
 
 
 def no_tangent(name: str) -> AutodiffError:
-    """Return the error for a solve in forward mode."""
+    """Return the error for a solve in a run of second order."""
     return AutodiffError(
-        f"{name} is for reverse mode: it gives no tangent",
+        f"{name} has first derivatives only: its adjoint gives no tangent",
         Span.of_caller(),
-        hint="differentiate in reverse mode, with ds.Tape; in ds.ad.no_grad() what it computes is constant",
+        hint="take differences of gradients; in ds.ad.no_grad() what it computes is constant",
     )

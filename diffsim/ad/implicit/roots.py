@@ -8,10 +8,9 @@ from typing import Any
 
 from diffsim.ad.implicit.equation import Equation
 from diffsim.ad.implicit.iterations import by_hand, iterate, newton
-from diffsim.ad.implicit.one_entry import no_tangent
 from diffsim.ad.implicit.solve_equation import EquationSolve, check_sizes, check_unknown
 from diffsim.ad.implicit.solvers import checked_options
-from diffsim.ad.tangent_recorder import tangents_are_wanted
+from diffsim.ad.implicit.tangents import forward_recorder
 from diffsim.errors import FieldError
 from diffsim.lang.host.signatures import checked, is_one_of, need_function
 from diffsim.lang.host.source import check_runs
@@ -150,5 +149,4 @@ def _check_function(function: Any, what: str, name: str) -> None:
         function, f"{what} of {name}", "give a function that launches kernels, or a kernel"
     )
     check_runs(function, what)
-    if tangents_are_wanted():
-        raise no_tangent(name)
+    forward_recorder(name)  # refused for second derivatives

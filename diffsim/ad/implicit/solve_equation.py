@@ -21,6 +21,7 @@ from diffsim.ad.implicit.one_entry import (
     take_gradient,
 )
 from diffsim.ad.implicit.solvers import Options
+from diffsim.ad.implicit.tangents import forward_recorder, solve_with_tangents
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.step_trace import StepTrace
@@ -73,18 +74,23 @@ class EquationSolve(Solve):
 
     def run(self, params: Sequence[Field] | None) -> None:
         """Solve, and append an entry to the tape, if there is one."""
+        forward = forward_recorder(self.options.name)
+        if forward is not None:
+            solve_with_tangents(self, forward)
+            self._check_params(params)
+            return
         outer, x = enclosing_recorder(), self.equation.x
         with without_tape():
             self.solution = self.find()
         set_result(x, self.solution, ())
         self.launches = session.launches
         if outer is None:
-            self._run_function()
+            self.run_function()
         else:
-            self._run_on(outer)
-        self._check_params(params, outer)
+            self.run_on(outer)
         if outer is None:
             return
+        self._check_params(params)
         self.reads = list(dict.fromkeys(f for f, _ in self.inputs))
         need_gradient(outer, self.name, self.reads, x)
         if self.equation.minus not in (None, x):
@@ -101,14 +107,14 @@ class EquationSolve(Solve):
     def held_bytes(self) -> int:
         return self.solution.nbytes
 
-    def _run_on(self, outer: EnclosingRecorder) -> None:
+    def run_on(self, outer: EnclosingRecorder) -> None:
         """Run the function at the solution, and note what it reads and writes."""
         x, minus = self.equation.x, self.equation.minus
         recorder = _FunctionRecorder(outer, {x})
         recorder.next_step()
         before, session.tape = session.tape, recorder
         try:
-            self._run_function()
+            self.run_function()
         except BaseException:
             outer.cut_short(self.options.name, Span.of_caller())
             raise
@@ -122,7 +128,7 @@ class EquationSolve(Solve):
         self.written = [f for f in recorder.written if f is not x]
         self.now = session.clock
 
-    def _run_function(self) -> None:
+    def run_function(self) -> None:
         """Run the function for what the program sees of it."""
         x, y = self.equation.x, self.equation.y
         latest = x.versions.latest
@@ -141,7 +147,7 @@ class EquationSolve(Solve):
         with without_tape():
             found = self.find()
         set_components(self.equation.x, found)
-        self._run_function()
+        self.run_function()
 
     def rerun(self) -> None:
         # The same random numbers as in the recorded run.
@@ -157,13 +163,9 @@ class EquationSolve(Solve):
     def date(self, now: int) -> None:
         self.now = now
 
-    def _check_params(
-        self, params: Sequence[Field] | None, outer: EnclosingRecorder | None
-    ) -> None:
-        if params is None or outer is None:
-            return
+    def _check_params(self, params: Sequence[Field] | None) -> None:
         read = {f for f, _ in self.inputs}
-        for f in params:
+        for f in params or ():
             if f not in read:
                 raise AutodiffError(
                     f"{f.name} is given as a parameter of {self.options.name}, and the function does not "
@@ -243,7 +245,7 @@ class EquationSolve(Solve):
         launches, before = session.launches, session.tape
         trace = session.tape = StepTrace()
         try:
-            self._run_function()
+            self.run_function()
         finally:
             session.tape, session.launches = before, launches
         if trace.number != self.trace:

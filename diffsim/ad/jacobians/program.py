@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from diffsim.ad.forward import MOST, FwdMode
+from diffsim.ad.forward import MOST, FwdMode, latest_block_kept
 from diffsim.ad.jacobians.arguments import Subject, offsets
 from diffsim.ad.jacobians.paths import check_paths
 from diffsim.ad.record.entry import fields_of
@@ -119,7 +119,7 @@ class Program:
             i: directions[:, starts[i] : starts[i] + size(i)].reshape(many, *i.shape, *i.element)
             for i in self.inputs
         }
-        with self.start.again(), _duals_aside((*self.inputs, *self.outputs)):
+        with self.start.again(), _duals_aside((*self.inputs, *self.outputs)), latest_block_kept():
             forward = FwdMode(loss=self.outputs, param=seeds)
             forward.keeps_inputs = (
                 False  # as on the tape: what Python sets in the function is a constant
