@@ -36,13 +36,15 @@ _OWN_FILES: tuple[str, ...] = (
 )
 """Prefixes of files whose frames are not the user's: the package, launch functions (made at run time), and
 modules of the standard library that call diffsim for the user (`with`, `copy`, decorators)."""
+_EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
+"""Where an installed package has the examples, which are users' programs."""
 
 
 class _OwnFiles(dict[str, bool]):
     """Whether a file is one of these, by name: asked at each write from Python, so each is compared once."""
 
     def __missing__(self, file: str) -> bool:
-        self[file] = own = file.startswith(_OWN_FILES)
+        self[file] = own = file.startswith(_OWN_FILES) and not file.startswith(_EXAMPLES)
         return own
 
 

@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "diffsim"
 TESTS = Path(__file__).resolve().parent
 
 # tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, optim, tools}
-# <- bridges <- {torch, jax} <- __init__
+# <- bridges <- {torch, jax} <- __init__ <- commands <- __main__
 # math, names of the language under a name of its own, stands beside __init__
 _BASE = {"errors", "locks", "tracebacks"}
 _MIDDLE = {"lang", "passes", "backends"}
@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "bridges": {"ad", "ir", "lang", "runtime"} | _BASE,
     **{library: {"bridges", "ir", "lang", "runtime"} | _BASE for library in _LIBRARIES},
     "__init__": {"bridges", "ir", "math", "runtime"} | _LIBRARIES | _BASE | _MIDDLE | _OUTER,
-    "__main__": {"__init__", "ir", "runtime"} | _BASE | _MIDDLE | _OUTER,
+    "commands": {"__init__", "ir", "runtime"} | _BASE | _MIDDLE | _OUTER,
+    "__main__": {"commands"},
 }
 # Within a part, a room imports those before it.
 ROOMS = """
@@ -52,6 +53,7 @@ ROOMS = """
     optim/steps optim/runs optim
     gui
     tools/pictures tools/page tools
+    commands
 """.split()
 UNDIVIDED = {
     "lang/frontend"

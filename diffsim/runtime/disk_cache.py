@@ -25,6 +25,7 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from diffsim.errors import warn
@@ -237,16 +238,45 @@ class DiskCache:
         if first:
             not_kept(why)
 
+    def sizes(self) -> list[int]:
+        """Return the size of each entry [byte]."""
+        found = []
+        for path in self._own_files():
+            with contextlib.suppress(OSError):
+                if path.suffix == _SUFFIX:
+                    found.append(path.lstat().st_size)
+        return found
+
+    def clear(self) -> int:
+        """Remove all entries; programs that run compile anew what they need. Return how many are left."""
+        for path in self._own_files():
+            with contextlib.suppress(OSError):
+                if path.suffix == _SUFFIX:
+                    _remove(path)
+        return len(self.sizes())
+
+    def why_unused(self) -> str:
+        """Return why programs run without what is in the folder; empty if they use it."""
+        try:
+            return _why_unsafe(os.stat(self.folder))
+        except FileNotFoundError:
+            return ""  # made at the first entry
+        except OSError as error:
+            return error.strerror or str(error)
+
+    def _own_files(self) -> Iterator[Path]:
+        """Yield what this cache could have made: a folder given by the user may hold other files."""
+        folders = [folder for folder in _inside(self.folder) if len(folder.name) == 2]
+        for path in (file for folder in folders for file in _inside(folder)):
+            if path.name.startswith(path.parent.name):
+                yield path
+
     def _shrink(self) -> None:
         """Remove the least recently used entries until three quarters of the bound are left."""
         entries: list[tuple[float, int, str]] = []
         total = 0
         now = time.time()
-        # Only what this cache could have made is touched: a folder given by the user may hold other files.
-        folders = [folder for folder in _inside(self.folder) if len(folder.name) == 2]
-        for path in (file for folder in folders for file in _inside(folder)):
-            if not path.name.startswith(path.parent.name):
-                continue  # not ours
+        for path in self._own_files():
             # Another process may remove any of them at any moment.
             with contextlib.suppress(OSError):
                 # `lstat`: a link is no entry.

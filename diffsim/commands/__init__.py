@@ -1,0 +1,1 @@
+"""The program `diffsim`: examples, a look at this machine, the cache."""

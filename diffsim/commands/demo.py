@@ -1,0 +1,88 @@
+"""`diffsim list` and `diffsim demo NAME`: the examples, which come with the package."""
+
+from __future__ import annotations
+
+import ast
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from diffsim.commands.failure import Failure
+from diffsim.lang.host.unsupported import close_to
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def folder() -> Path:
+    """Return where the examples are: in an installed package inside of it, in a clone beside it.
+
+    Raises:
+        Failure: there are none.
+    """
+    for found in (_PACKAGE / "examples", _PACKAGE.parent / "examples"):
+        # Something else may be called so beside an installed package.
+        if (found / "mass_spring.py").is_file():
+            return found
+    raise Failure(f"the examples are missing beside {_PACKAGE}; install diffsim again")
+
+
+def demos() -> dict[str, str]:
+    """Return the first line of each example's docstring, by its name."""
+    found = {}
+    for file in sorted(folder().glob("*.py")):
+        source = file.read_text(encoding="utf-8")
+        if '\nif __name__ == "__main__":' in source:  # else other examples import it
+            text = ast.get_docstring(ast.parse(source)) or ""
+            found[file.stem] = text.split("\n")[0]
+    return found
+
+
+def show_all(_: list[str]) -> int:
+    """Print the names of all examples, and what they show."""
+    found = demos()
+    width = max(map(len, found))
+    for name, text in found.items():
+        print(f"{name:{width}}  {text}")
+    print("\nRun one with `diffsim demo NAME`; its source:", folder())
+    return 0
+
+
+def run(words: list[str]) -> int:
+    """Run an example as if it had been started as a script.
+
+    Args:
+        words: its name, and its own options.
+
+    Raises:
+        Failure: there is no such example; a package that it needs is missing.
+    """
+    if not words or words[0].startswith("-"):
+        raise Failure("name an example: diffsim demo NAME; `diffsim list` shows all", status=2)
+    name, *options = words
+    known = demos()
+    name = name.removesuffix(".py").replace("-", "_")
+    if name not in known:
+        close = close_to(name, list(known))
+        hint = f"did you mean {close}? " if close else ""
+        raise Failure(f"there is no example {words[0]!r}; {hint}`diffsim list` shows all", status=2)
+    # No window unless one is asked for; matplotlib reads this when it is first imported.
+    if "--gui" not in options:
+        os.environ["MPLBACKEND"] = "Agg"
+    path = folder() / f"{name}.py"
+    sys.argv = [str(path), *options]
+    sys.path.insert(0, str(path.parent))  # as Python does for a script
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except ModuleNotFoundError as error:
+        raise Failure(
+            f"the example {name} needs the package {error.name}; install it, or run another example: "
+            "`diffsim list` shows all"
+        ) from None
+    except SystemExit as ended:
+        if isinstance(ended.code, int) or ended.code is None:
+            return ended.code or 0
+        raise Failure(str(ended.code)) from None
+    finally:
+        sys.path.remove(str(path.parent))
+    return 0
