@@ -1,0 +1,90 @@
+"""Examples of second derivatives: a beam by Newton's method, against forces and a solve in NumPy."""
+
+import importlib
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch, cpu, quick_code):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+    def load(name):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return load
+
+
+def slope_of(beam, cg, x):
+    """The gradient of the energy by a formula of its own: the first Piola-Kirchhoff stress."""
+    found = beam.masses[:, None] * (x - beam.coasting.to_numpy()) / cg.DT**2
+    found[:, 1] += cg.GRAVITY * beam.masses
+    for a, b, c in beam.corners:
+        rest = np.stack([beam.start[b] - beam.start[a], beam.start[c] - beam.start[a]], axis=1)
+        f = np.stack([x[b] - x[a], x[c] - x[a]], axis=1) @ np.linalg.inv(rest)
+        back = np.linalg.inv(f).T
+        stress = cg.MU * (f - back) + cg.LAMBDA * np.log(np.linalg.det(f)) * back
+        on = cg.DEPTH * 0.5 * np.linalg.det(rest) * stress @ np.linalg.inv(rest).T
+        found[b] += on[:, 0]
+        found[c] += on[:, 1]
+        found[a] -= on.sum(axis=1)
+    return beam.free * found
+
+
+def solve(beam, cg, x):
+    """The minimum by Newton's method, with a matrix of differences."""
+    free = np.flatnonzero(np.repeat(beam.free, 2))
+    for _ in range(30):
+        slope = slope_of(beam, cg, x).ravel()[free]
+        if np.abs(slope).max() < 1e-10:
+            return x
+        columns = []
+        for k in free:
+            step = np.zeros(x.size)
+            step[k] = 1e-7
+            ends = [slope_of(beam, cg, x + s * step.reshape(x.shape)) for s in (1, -1)]
+            columns.append((ends[0] - ends[1]).ravel()[free] / 2e-7)
+        d = np.zeros(x.size)
+        d[free] = np.linalg.solve(np.transpose(columns), -slope)
+        x = x + d.reshape(x.shape)
+    raise AssertionError("no minimum")
+
+
+def test_newton_cg(example, tmp_path):
+    cg = example("newton_cg")
+    out = ["--columns", "4", "--rows", "1", "--out", tmp_path]
+    solves = cg.main(["--steps", "8", *out])
+    for found in solves:
+        energies, forces = [i.energy for i in found], np.array([i.force for i in found])
+        assert len(found) > 2
+        assert all(b <= a + cg.ROUNDING for a, b in pairwise(energies))
+        assert energies[-1] < energies[0]
+        assert forces[-1] < 1e-8
+        # The digits double near the end, as far as there are digits.
+        parts = forces[-3:] / forces[0]
+        assert np.all(parts[1:] < 20 * parts[:-1] ** 2 + 1e-9)
+    for name in ("newton_cg.gif", "newton_cg.html", "loss.png"):
+        assert (tmp_path / name).exists()
+
+
+def test_newton_cg_finds_the_minimum(example):
+    cg = example("newton_cg")
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    beam = cg.Beam(4, 1)
+    for _ in range(4):
+        beam.step()
+    before = beam.x.to_numpy()
+    beam.step()
+    found = beam.x.to_numpy()
+    assert np.abs(found - before).max() > 1e-2
+    assert np.abs(slope_of(beam, cg, found)).max() < 1e-8
+    np.testing.assert_allclose(found, solve(beam, cg, before), rtol=0, atol=1e-9)
