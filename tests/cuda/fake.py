@@ -45,7 +45,7 @@ KERNELS = {}
 """LLVM text of CUDA code -> (kernel, SimtCode), noted when it is made."""
 
 
-DEFAULT_ARCH = context._default_arch
+DEFAULT_ARCH = context.default_arch
 LOWER_FOR_CPU = cpu.lower  # tests that count compilations see CUDA's
 LOWER_FOR_CUDA = cuda.lower
 
@@ -82,7 +82,7 @@ def install(replace=setattr, *, by_default=False, driver=None, options=dict):
     if by_default:  # all of the tests copy by way of slots
         replace(staging, "AT_ONCE", 64)
         replace(staging, "SLOT_BYTES", 4096)
-        replace(context, "_default_arch", lambda: context.cuda)
+        replace(context, "default_arch", lambda: context.cuda)
 
 
 def live(ds):

@@ -41,7 +41,7 @@ def test_without_a_gpu(monkeypatch):
 
 def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
     ds = fake
-    monkeypatch.setattr(session, "_default_arch", fakes.DEFAULT_ARCH)
+    monkeypatch.setattr(session, "default_arch", fakes.DEFAULT_ARCH)
     for name, on_gpu in (("cuda", True), ("gpu", True), ("cpu", False), ("", False)):
         monkeypatch.setenv("DIFFSIM_ARCH", name)
         ds.init()

@@ -19,6 +19,8 @@ from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.kernels.launch_function import run_again
+from diffsim.runtime.memory.storage import WHOLE
+from diffsim.runtime.memory.storage import Part as Place
 from diffsim.runtime.observe.nonfinite import (
     INFINITE,
     NAN,
@@ -26,6 +28,7 @@ from diffsim.runtime.observe.nonfinite import (
     Found,
     KeptMemory,
     OriginSearch,
+    SpareMemory,
     faults,
     general_hint,
 )
@@ -51,16 +54,12 @@ class NanSearch:
 
     def __init__(self, *, nan_alone: bool = False) -> None:
         self.nan_alone = nan_alone
-        self._old: dict[tuple[Field, int | None], np.ndarray | None] = {}
+        self._spare = SpareMemory()
         self._kept = KeptMemory(())
 
     def before(self, of: Specialization | Derivative, args: tuple[Any, ...]) -> None:
-        """Note what a launch is about to write, and which elements of it are NaN or infinite already."""
-        self._old = {}
-        self._kept = KeptMemory(part for _, part in of.written_parts(args))
-        for f, row in self._kept.parts:
-            if isinstance(f, Field) and f.dtype.is_float:
-                self._old[f, row] = self._faults(_rows(f, row))
+        """Keep what a launch is about to overwrite."""
+        self._kept = KeptMemory((part for _, part in of.written_parts(args)), self._spare)
 
     def _faults(self, values: np.ndarray) -> np.ndarray | None:
         """Return what is wrong with each number; None, which nearly all launches give: nothing is."""
@@ -69,22 +68,37 @@ class NanSearch:
 
     def after(self, entry: Launched, derivative: Derivative | None = None) -> None:
         """Search what a launch (or its adjoint) wrote, and report the first new NaN or infinity."""
-        news = {}
-        for (f, row), old in self._old.items():
-            now = self._faults(_rows(f, row))
-            if now is None:
-                continue
-            # What was there before has been reported, or is the user's own mark for missing data.
-            made = now if old is None else np.where(now != old, now, np.int8(0))
-            if made.any():
-                news[f, row] = made
-        kept, self._kept, self._old = self._kept, KeptMemory(()), {}
+        kept, self._kept = self._kept, KeptMemory(())
+        found = {}
+        for f, place in kept.parts:
+            if isinstance(f, Field) and f.dtype.is_float:
+                now = self._faults(_values(f, place))
+                if now is not None:
+                    found[f, place] = now
+        news = self._news(found, kept) if found else {}
         if news:
             self._report(news, kept, entry, derivative)
+        kept.end(self._spare)
+
+    def _news(
+        self, found: dict[tuple[Field, Place], np.ndarray], kept: KeptMemory
+    ) -> dict[tuple[Field, Place], np.ndarray]:
+        """Return what was not there before the launch."""
+        after = KeptMemory(kept.parts, self._spare)
+        kept.put_back()
+        old = {(f, place): self._faults(_values(f, place)) for f, place in found}
+        after.put_back()
+        after.end(self._spare)
+        # What was there before has been reported, or is the user's own mark for missing data.
+        made = {
+            key: now if (was := old[key]) is None else np.where(now != was, now, np.int8(0))
+            for key, now in found.items()
+        }
+        return {key: new for key, new in made.items() if new.any()}
 
     def _report(
         self,
-        news: dict[tuple[Field, int | None], np.ndarray],
+        news: dict[tuple[Field, Place], np.ndarray],
         kept: KeptMemory,
         entry: Launched,
         derivative: Derivative | None,
@@ -98,12 +112,14 @@ class NanSearch:
             message, line = found.message(maker, thing)
             hint = found.hint(adjoint=derivative is not None) + _OTHERWISE[found.fault]
             raise AutodiffError(message, line, hint=hint)
-        accesses = (entry.special if derivative is None else derivative).accesses.writes
-        for (f, row), made in news.items():
+        accesses = (entry.special if derivative is None else derivative).accesses
+        parts = [part for _, part in accesses.written_parts(entry.args)]
+        for (f, place), made in news.items():
             if may_run and not (made == NAN).any():
                 continue  # an infinity that no operation made
-            here = [a for a in accesses if entry.special.box(a, entry.args) == (f, row)]
-            where = f"{name_in_launch(here[0].mem, f)}[{_place(f, row, made)}]"
+            both = zip(accesses.writes, parts, strict=True)
+            here = [a for a, (thing, at) in both if thing is f and at == place]
+            where = f"{name_in_launch(here[0].mem, f)}[{_index(f, place, made)}]"
             fault = int(made[made != 0].max())
             raise _unexplained(where, fault, maker, here, adjoint=derivative is not None)
 
@@ -133,7 +149,7 @@ class NanSearch:
         if made.any():
             fault = int(made[made != 0][0])
             raise AutodiffError(
-                f"{field.name}[{_place(field, None, made)}] is set to {_SET[fault]}",
+                f"{field.name}[{_index(field, WHOLE, made)}] is set to {_SET[fault]}",
                 Span.of_caller(),
                 hint="look at where this value comes from" + _OTHERWISE[fault],
             )
@@ -151,21 +167,19 @@ def _unexplained(
     return AutodiffError(f"{where} became {WORD[fault]} in {maker}{also}", lines[0], hint=hint)
 
 
-def _rows(f: Field, row: int | None) -> np.ndarray:
-    """Return the values of a row of the time axis (None: of the whole field)."""
-    axis, first, count = f.versions.indices(row, f.shape)
-    # A row outside of the field: the access is an error of its own, and the whole field is searched.
+def _values(f: Field, place: Place) -> np.ndarray:
+    """Return the values of a part of a field."""
+    axis, first, count = place
     if axis is None:
         return values_of(f)
-    # A slice of length 1 keeps the axis, so `_place` gets an index of full rank.
     found: np.ndarray = values_of(f)[(slice(None),) * axis + (slice(first, first + count),)]
     return found
 
 
-def _place(f: Field, row: int | None, made: np.ndarray) -> str:
+def _index(f: Field, place: Place, made: np.ndarray) -> str:
     """Return the index of the first number found, as text."""
     at = [int(k) for k in np.argwhere(made)[0][: len(f.shape)]]
-    axis = f.versions.axis
-    if row is not None and axis is not None and made.shape[axis] != f.shape[axis]:
-        at[axis] += row * f.versions.block
+    axis, first, _ = place
+    if axis is not None:
+        at[axis] += first
     return ", ".join(map(str, at)) or "None"

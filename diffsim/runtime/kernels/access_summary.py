@@ -27,6 +27,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.aliasing import shares
 from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.memory.storage import WHOLE
 from diffsim.runtime.observe.nonfinite import Part
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
@@ -286,9 +287,8 @@ class AccessSummary:
                 self._extent(a).divide(s, args)
 
     def written_parts(self, args: tuple[object, ...]) -> list[tuple[Mem, Part]]:
-        """Return the memories that are written, with the object behind each and the row, if it is known."""
-        boxes = ((a, self.box(a, args)) for a in self.writes)
-        return [(a.mem, box or (self._arguments.object_of(a.mem, args), None)) for a, box in boxes]
+        """Return for each of `writes` the memory, the object behind it, and the part of that."""
+        return [(a.mem, self._extent(a).part(args)) for a in self.writes]
 
     def may_alias(self, one: RegionAccess, other: RegionAccess, args: tuple[object, ...]) -> bool:
         """Return whether two accesses may reach the same element in a launch with these arguments."""
@@ -394,6 +394,23 @@ class Extent:
         return f, first if versions.block == 1 and first == last else versions.row_within(
             first, last
         )
+
+    def part(self, args: tuple[Any, ...]) -> Part:
+        """Return the object that the access reaches, and the fewest indices of an axis that it stays within.
+
+        Gradients have parts too: of these no versions of rows are kept, so that `box` is all of them.
+        """
+        f = self.object_of(args)
+        if not isinstance(f, Field) or f.storage.layout.in_blocks:
+            return f, WHOLE
+        found, least = WHOLE, 1.0
+        for axis in self._texts:
+            first, last = self._slices[axis](args)
+            share = (last - first + 1) / max(f.shape[axis], 1)
+            # Indices outside of the field are an error of their own.
+            if 0 <= first <= last < f.shape[axis] and share < least:
+                found, least = (axis, first, last - first + 1), share
+        return f, found
 
     def divide(self, s: Slice, args: tuple[Any, ...]) -> None:
         """Make rows of the field along the axis of a slice, if it has none and the launch decides them."""

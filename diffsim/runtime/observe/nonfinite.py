@@ -7,7 +7,7 @@ at each launch with `debug=True`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ from diffsim.runtime.backend import Backend
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
+from diffsim.runtime.memory.storage import WHOLE
+from diffsim.runtime.memory.storage import Part as Place
 
 INFINITE, NAN = 1, 2
 WORD = {INFINITE: "infinite", NAN: "NaN"}
@@ -67,39 +69,69 @@ def faults(values: np.ndarray, *, nan_alone: bool) -> np.ndarray:
     return found
 
 
-Part = tuple[object, int | None]
-"""A field or array that a launch writes, and the row of the time axis that it stays within (None: any)."""
+Part = tuple[object, Place]
+"""A field or array that a launch writes, and the indices of one axis that it stays within."""
 
 
 class KeptMemory:
     """Copies of what a launch writes.
 
-    Attributes:
+    Args:
         parts: of which memory.
+        spare: memory of earlier copies, which is used again.
+
+    Attributes:
         is_whole: whether everything was copied: not arrays of other libraries on a GPU.
     """
 
-    def __init__(self, parts: Iterable[Part]) -> None:
-        every = {(id(thing), row): (thing, row) for thing, row in parts}
-        # A row of a field that is copied as a whole needs no copy of its own.
+    def __init__(self, parts: Iterable[Part], spare: SpareMemory | None = None) -> None:
+        every = {(id(thing), place): (thing, place) for thing, place in parts}
+        # A part of a field that is copied as a whole needs no copy of its own.
         self.parts = [
-            p for key, p in every.items() if key[1] is None or (key[0], None) not in every
+            p for key, p in every.items() if key[1] == WHOLE or (key[0], WHOLE) not in every
         ]
         self.is_whole = all(isinstance(thing, (Field, np.ndarray)) for thing, _ in self.parts)
+        take = SpareMemory().take if spare is None else spare.take
         self._copies = [
-            thing.storage.snapshot(thing.versions.indices(row, thing.shape))
+            thing.storage.snapshot(place, take((thing.storage.layout, place[0], place[2])))
             if isinstance(thing, Field)
             else np.array(thing)
-            for thing, row in self.parts
+            for thing, place in self.parts
         ]
 
     def put_back(self) -> None:
         """Set the memory to what was copied."""
-        for (thing, row), copy in zip(self.parts, self._copies, strict=True):
+        for (thing, place), copy in zip(self.parts, self._copies, strict=True):
             if isinstance(thing, Field):
-                thing.storage.restore(copy, thing.versions.indices(row, thing.shape))
+                thing.storage.restore(copy, place)
             elif isinstance(thing, np.ndarray):
                 thing[...] = copy
+
+    def end(self, spare: SpareMemory) -> None:
+        """Give the copies' memory to later ones; this one is of no use afterwards."""
+        for (thing, place), copy in zip(self.parts, self._copies, strict=True):
+            if isinstance(thing, Field):
+                spare.give((thing.storage.layout, place[0], place[2]), copy)
+        self.parts, self._copies = [], []
+
+
+class SpareMemory:
+    """Memory of copies that are no longer needed, by what it may hold.
+
+    New memory costs more than the copy: the system clears it page by page.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[Hashable, list[Any]] = {}
+
+    def take(self, form: Hashable) -> Any:
+        """Return memory for a copy of this form; None: there is none."""
+        found = self._free.get(form)
+        return found.pop() if found else None
+
+    def give(self, form: Hashable, memory: Any) -> None:
+        """Keep memory for the next copy."""
+        self._free.setdefault(form, []).append(memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +305,7 @@ class FiniteWatch:
         self._adjoint = adjoint
         self._parts = parts
         self._search: OriginSearch | None = None
+        self._spare = SpareMemory()
         self._field = Field(i32, (), name="nonfinite")
         self._field.place(())
 
@@ -282,7 +315,7 @@ class FiniteWatch:
 
     def before(self, *args: object) -> KeptMemory:
         """Copy what a launch is about to write."""
-        return KeptMemory(part for _, part in self._parts(args))
+        return KeptMemory((part for _, part in self._parts(args)), self._spare)
 
     def look(self, before: KeptMemory, run: Run, args: tuple[Any, ...]) -> None:
         """Look at what a launch has stored.
@@ -292,6 +325,7 @@ class FiniteWatch:
         """
         flat = self._field.storage.flat
         if not flat[0]:
+            before.end(self._spare)
             return
         flat[0] = 0
         if self._search is None:
