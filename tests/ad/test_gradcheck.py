@@ -213,7 +213,7 @@ def test_state_after_an_error():
     with pytest.raises(ds.FieldError, match="inputs is a list of fields"):
         ds.ad.gradcheck(f, [], [y])
     with pytest.raises(ds.FieldError, match="outputs is a list of fields"):
-        ds.ad.jacobian(f, [x], [ds.field(ds.f64, shape=3)])
+        ds.ad.gradcheck(f, [x], [ds.field(ds.f64, shape=3)])
 
 
 # ---- gradients written by hand, checked

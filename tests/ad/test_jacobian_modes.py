@@ -242,3 +242,89 @@ def test_what_python_sets_in_the_function_is_a_constant():
     for mode in ("forward", "reverse"):
         J = ds.ad.jacobian(program, [x], [y], mode=mode)[x, y]
         np.testing.assert_array_equal(J, np.diag([2 * X[0], 0, 2 * X[2]]))
+
+
+# ---- fields without gradients, and differences by colours
+
+
+@pytest.fixture
+def chain(cpu, quick_code):
+    """A chain of n numbers through a field between, none with a gradient, and its Jacobian in closed form."""
+    n = 40
+    x, t, y = (ds.field(ds.f64, shape=n, name=name) for name in "xty")
+
+    @ds.kernel
+    def products():
+        for i in x:
+            t[i] = x[i] * x[(i + 1) % n]
+
+    @ds.kernel
+    def squares():
+        for i in x:
+            y[i] = t[i] ** 2 + x[i]
+
+    def run():
+        products()
+        squares()
+
+    a = np.linspace(1, 2, n)
+    x.from_numpy(a)
+    b = np.roll(a, -1)
+    closed = np.diag(2 * a * b**2 + 1) + np.diag(2 * a**2 * b) @ np.roll(np.eye(n), 1, 1)
+    return run, x, y, closed
+
+
+@pytest.mark.parametrize("options", [{"mode": "forward"}, {}, {"sparsity": "auto"}])
+def test_forward_mode_needs_no_gradients(chain, options):
+    run, x, y, closed = chain
+    found = ds.ad.jacobian(run, [x], [y], **options)
+    assert found.mode == "forward"
+    np.testing.assert_allclose(found[x, y], closed, rtol=1e-13)
+    assert x.grad is None
+    assert y.grad is None
+    with pytest.raises(ds.FieldError, match="in forward mode"):
+        ds.ad.jacobian(run, [x], [y], mode="reverse")
+
+
+def test_some_fields_with_gradients(chain):
+    """One that ends on the way to the output would break reverse mode's chain, and no tangent."""
+    run, x, y, _ = chain
+    n = x.shape[0]
+    z = ds.field(ds.f64, shape=n, needs_grad=True)
+
+    @ds.kernel
+    def add():
+        for i in z:
+            x[i] += z[i] ** 2
+
+    def program():
+        add()
+        run()
+
+    z.from_numpy(np.linspace(0.5, 1, n))
+    found = ds.ad.jacobian(program, [z, x], [y], mode="forward")
+    expected = ds.ad.jacobian_fd(program, [z, x], [y])
+    for i in (z, x):
+        np.testing.assert_allclose(found[i, y], expected[i, y], atol=1e-8)
+
+
+@pytest.mark.parametrize("most", [None, 7])
+def test_differences_by_colours(chain, most):
+    """Two runs for each of a few colours and for a test, whatever the number of inputs."""
+    run, x, y, closed = chain
+    for pattern in ("auto", closed != 0):
+        found = ds.ad.jacobian_fd(run, [x], [y], sparsity=pattern, max_inputs_per_var=most)
+        assert found.runs <= 10
+        # Elsewhere than in the pattern derivatives are 0, in columns left out they are not known.
+        left_out = np.arange(40)[None] >= (40 if most is None else most)
+        known = ~(left_out & (closed != 0))
+        np.testing.assert_allclose(found[x, y][known], closed[known], atol=1e-9)
+        assert np.isnan(found[x, y][~known]).all()
+
+
+def test_differences_by_a_wrong_pattern_are_refused(chain):
+    run, x, y, _ = chain
+    with pytest.raises(ds.AutodiffError, match=r"lacks derivatives of y\["):
+        ds.ad.jacobian_fd(run, [x], [y], sparsity=np.eye(40))
+    with pytest.raises(ds.FieldError, match="sparsity='all' is not possible"):
+        ds.ad.jacobian_fd(run, [x], [y], sparsity="all")

@@ -32,15 +32,22 @@ class Subject(NamedTuple):
     names: Mapping[str, Field]
 
 
-def subject(function: Any, inputs: Any, outputs: Any, mask: Mask) -> Subject:
-    """Validate the function, its fields and the mask."""
+def subject(
+    function: Any, inputs: Any, outputs: Any, mask: Mask, *, needs_grad: bool = True
+) -> Subject:
+    """Validate the function, its fields and the mask; `needs_grad`: for reverse mode."""
     need_function(function, "what is checked", "give a kernel, or a Python function")
     check_runs(function, "the function")
     given, made = _listed(inputs), _listed(outputs)
     run, passed = _bound(function, given, made)
     # Numbers, and fields without gradients, are constants that the function is called with.
-    ins = [f for f in given if not passed or _is_differentiable(f)]
-    ins, outs = _fields(ins or given, "inputs"), _fields(made, "outputs")
+    ins = [f for f in given if not passed or has_gradient(f)]
+    if not ins and not needs_grad:
+        ins = [f for f in given if isinstance(f, Field) and f.dtype.is_float]
+    ins, outs = (
+        _fields(some, what, needs_grad)
+        for some, what in ((ins or given, "inputs"), (made, "outputs"))
+    )
     names = {name: f for name, f in passed.items() if isinstance(f, Field)}
     return Subject(run, ins, outs, masked(mask, ins, outs, names), names)
 
@@ -49,7 +56,8 @@ def _listed(fields: Any) -> list[Any]:
     return list(fields) if isinstance(fields, (list, tuple)) else [fields]
 
 
-def _is_differentiable(f: Any) -> bool:
+def has_gradient(f: Any) -> bool:
+    """Whether reverse mode can go through a field."""
     return isinstance(f, Field) and f.grad is not None
 
 
@@ -94,34 +102,32 @@ def _parameters(function: Any) -> list[str]:
     return [p.name for p in known if p.kind in positional and p.default is p.empty]
 
 
-def _fields(given: list[Any], what: str) -> list[Field]:
-    """Refuse what is no list of fields with gradients."""
+def _fields(given: list[Any], what: str, needs_grad: bool) -> list[Field]:
+    """Refuse what is no list of fields of floats, with gradients if these are needed."""
+    wanted = f"{what} is a list of fields {'with gradients' if needs_grad else 'of floats'}"
     if not given:
         raise FieldError(
-            f"{what} is a list of fields with gradients, and there is none",
-            Span.of_caller(),
-            hint=f"write {what}=[x, y]",
+            f"{wanted}, and there is none", Span.of_caller(), hint=f"write {what}=[x, y]"
         )
     for f in given:
         if not isinstance(f, Field):
             raise FieldError(
-                f"{what} is a list of fields with gradients, and {describe(f)} is none",
+                f"{wanted}, and {describe(f)} is none",
                 Span.of_caller(),
                 hint="make a field, or for an argument ds.ndarray(ds.f64, shape, needs_grad=True), and fill "
                 "it with from_numpy",
             )
         if not f.dtype.is_float:
             raise FieldError(
-                f"{what} is a list of fields with gradients, and {f.name} has whole numbers ({f.dtype}), "
-                "which have no derivative",
+                f"{wanted}, and {f.name} has whole numbers ({f.dtype}), which have no derivative",
                 Span.of_caller(),
                 hint="leave it out, or give the field floats",
             )
-        if f.grad is None:
+        if needs_grad and f.grad is None:
             raise FieldError(
-                f"{what} is a list of fields with gradients, and {f.name} has none",
+                f"{wanted}, and {f.name} has none",
                 Span.of_caller(),
-                hint="declare them with needs_grad=True",
+                hint="declare them with needs_grad=True; ds.ad.jacobian needs none in forward mode",
             )
     return list(dict.fromkeys(given))
 

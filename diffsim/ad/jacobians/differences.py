@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diffsim.ad.jacobians.arguments import limit
+from diffsim.ad.jacobians.arguments import limit, offsets
 from diffsim.ad.jacobians.program import Program, precision, size
 from diffsim.runtime.fields.field import Field
 
@@ -91,6 +91,30 @@ def column(program: Program, scheme: str, f: Field, number: int, eps: float | No
     by = np.zeros(size(f))
     by[number] = 1
     return SCHEMES[scheme].slopes(program, {f: by}, h)
+
+
+def steps(program: Program, eps: float | None) -> np.ndarray:
+    """Return the step of each component of the inputs in a row, for central differences."""
+    found = []
+    for f in program.inputs:
+        h, values = step_of(program, "central", f, eps), program.start.values(f).reshape(-1)
+        found.append(h * np.maximum(1.0, np.abs(values)) if eps is None else np.full(size(f), h))
+    return np.concatenate(found)
+
+
+def differences(program: Program, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the changes of all outputs between two runs, a step ahead and behind, and the steps made."""
+    parts = {f: step[at : at + size(f)] for f, at in offsets(program.inputs).items() if size(f)}
+    made = []
+    for f, part in parts.items():
+        x = program.start.values(f).reshape(-1)
+        ahead, behind = ((x + s).astype(f.dtype.numpy).astype(float) for s in (part, -part))
+        made.append(ahead - behind)
+    ends = [
+        np.concatenate(program.outputs_at({f: sign * part for f, part in parts.items()}))
+        for sign in (1, -1)
+    ]
+    return ends[0] - ends[1], np.concatenate(made)
 
 
 def columns(

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from diffsim.ad.jacobians.arguments import Mask, either, masked, need_step, subject
+from diffsim.ad.jacobians.arguments import (
+    Mask,
+    either,
+    has_gradient,
+    limit,
+    masked,
+    need_step,
+    subject,
+)
+from diffsim.ad.jacobians.coloring import Pattern
 from diffsim.ad.jacobians.dependence import found_pattern
 from diffsim.ad.jacobians.differences import columns
 from diffsim.ad.jacobians.plots import jacobian_plot
@@ -65,12 +74,14 @@ def jacobian(
     Args:
         function: launches kernels. Fields are afterwards as they were before, gradients too.
             A kernel or function with parameters is called with the inputs and then the outputs.
-        inputs: fields with gradients that it reads; if it has parameters, numbers and other fields too.
-        outputs: fields with gradients that it writes.
+        inputs: fields that it reads, with gradients (in forward mode without them, if no input has one);
+            if it has parameters, numbers and other fields too.
+        outputs: fields that it writes, with gradients.
         input_output_mask: the pairs (input, output) to compute, by name, number or field; None: all.
         max_outputs_per_var: how many components of each output are differentiated at most (0 or None: all).
         mode: "reverse": a pass for each component of the outputs; "forward": up to 8 components of the
-            inputs in a run; "auto": whichever has less to do, the other one where that is refused.
+            inputs in a run, and no field needs a gradient; "auto": whichever has less to do, the other one
+            where that is refused.
         sparsity: where derivatives may differ from 0: "auto" to find it out by runs of the function;
             a matrix, or one for each pair. Outputs that depend on no input together then share a pass.
             None: one pass for each component.
@@ -94,25 +105,18 @@ def jacobian(
             Span.of_caller(),
             hint='it is "auto", "forward" or "reverse"',
         )
-    if isinstance(sparsity, str) and sparsity != "auto":
-        raise FieldError(
-            f"sparsity={shown(sparsity)} is not possible",
-            Span.of_caller(),
-            hint='it is "auto", a matrix, or a dictionary {(x, y): matrix}',
-        )
+    _need_sparsity(sparsity)
     if sparse:
         scipy_sparse()
         sparsity = "auto" if sparsity is None else sparsity
-    with Program(subject(function, inputs, outputs, input_output_mask)) as program:
+    if mode == "auto" and not _all_have_gradients((inputs, outputs)):
+        mode = "forward"
+    what = subject(function, inputs, outputs, input_output_mask, needs_grad=mode != "forward")
+    with Program(what) as program:
         columns = sum(size(i) for i in program.inputs)
         wanted = wanted_rows(program, most)
-        if sparsity is None:
-            pattern = None
-        elif isinstance(sparsity, str):
-            # More runs than rows would be no gain.
-            pattern = found_pattern(program, min(int(wanted.sum()), columns))
-        else:
-            pattern = given_pattern(program, sparsity)
+        # More runs than rows would be no gain.
+        pattern = _pattern(program, sparsity, min(int(wanted.sum()), columns))
         if pattern is not None:
             matrix = SparseMatrix(program, pattern, wanted)
             return _drawn(_sparse(matrix, mode, sparse), plot_jacobians)
@@ -122,6 +126,33 @@ def jacobian(
     if sparse:
         dense = {pair: scipy_sparse().csr_array(m) for pair, m in dense.items()}
     return _drawn(Jacobians(dense, program, used), plot_jacobians)
+
+
+def _all_have_gradients(given: Sequence[Any]) -> bool:
+    """Whether reverse mode can be meant: no output, and not all of the inputs, are without a gradient."""
+    inputs, outputs = (
+        [f for f in (some if isinstance(some, (list, tuple)) else [some]) if isinstance(f, Field)]
+        for some in given
+    )
+    return any(map(has_gradient, inputs)) and all(map(has_gradient, outputs))
+
+
+def _pattern(program: Program, sparsity: Any, most_runs: int) -> Pattern | None:
+    """Return the pattern that is given or found; None: each row or column by itself."""
+    if sparsity is None:
+        return None
+    if isinstance(sparsity, str):
+        return found_pattern(program, most_runs)
+    return given_pattern(program, sparsity)
+
+
+def _need_sparsity(sparsity: Any) -> None:
+    if isinstance(sparsity, str) and sparsity != "auto":
+        raise FieldError(
+            f"sparsity={shown(sparsity)} is not possible",
+            Span.of_caller(),
+            hint='it is "auto", a matrix, or a dictionary {(x, y): matrix}',
+        )
 
 
 def _sparse(matrix: SparseMatrix, mode: str, sparse: bool) -> Jacobians:
@@ -166,24 +197,36 @@ def jacobian_fd(
     input_output_mask: Mask = None,
     max_inputs_per_var: int | None = None,
     eps: float | None = None,
+    sparsity: Any = None,
     plot_jacobians: bool = False,
     max_inputs: int | None = None,
 ) -> Jacobians:
     """Compute the same as `jacobian` by central differences; NaN in columns left out.
 
     Args:
-        function: launches kernels; run twice for each component of the inputs.
-        inputs: fields with gradients that it reads; if it has parameters, numbers and other fields too.
-        outputs: fields with gradients that it writes.
+        function: launches kernels; run twice for each component of the inputs, or for each colour.
+        inputs: fields of floats that it reads; if it has parameters, numbers and other fields too.
+        outputs: fields of floats that it writes.
         input_output_mask: the pairs (input, output) to compute, by name, number or field; None: all.
         max_inputs_per_var: how many components of each input are moved at most (0 or None: all).
         eps: the step; if left out 1e-2 for f32, 1e-5 for f64, times the number where that is larger than 1.
+        sparsity: where derivatives may differ from 0, as in `jacobian`: inputs that no output depends on
+            together are moved together, and one more pair of runs tests a pattern.
         plot_jacobians: draw the result with `jacobian_plot`.
         max_inputs: the same as `max_inputs_per_var`.
     """
     most = either(max_inputs_per_var, max_inputs)
     need_step(eps)
     need_whole(most, "max_inputs_per_var")
-    with Program(subject(function, inputs, outputs, input_output_mask)) as program:
-        made = Jacobians(columns(program, "central", eps, most), program, "differences")
+    _need_sparsity(sparsity)
+    what = subject(function, inputs, outputs, input_output_mask, needs_grad=False)
+    with Program(what) as program:
+        pattern = _pattern(program, sparsity, sum(limit(i, most) for i in program.inputs))
+        if pattern is None:
+            matrices = columns(program, "central", eps, most)
+        else:
+            matrix = SparseMatrix(program, pattern, wanted_rows(program, None))
+            matrix.by_differences(eps, most)
+            matrices = {(i, o): matrix.dense(i, o) for i, o in program.pairs}
+        made = Jacobians(matrices, program, "differences")
     return _drawn(made, plot_jacobians)

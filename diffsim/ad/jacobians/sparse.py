@@ -10,11 +10,13 @@ import numpy as np
 from diffsim.ad.jacobians.arguments import limit, offsets
 from diffsim.ad.jacobians.coloring import Pattern, colours_of, pattern_of
 from diffsim.ad.jacobians.comparison import component
+from diffsim.ad.jacobians.differences import differences, steps
 from diffsim.ad.jacobians.program import Program, precision, size
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.runtime.fields.field import Field
 
 _RELATIVE = {4: 1e-3, 8: 1e-9}  # by bytes: rounding of sums over rows
+_BY_DIFFERENCES = {4: 0.1, 8: 1e-3}  # what curvature and rounding leave of differences
 
 
 class SparseMatrix:
@@ -66,6 +68,27 @@ class SparseMatrix:
         self._test(pushed[-1], rows, along[0, columns] * self.numbers, self.program.outputs)
         self.numbers = np.where(self.wanted[rows], self.numbers, np.nan)
 
+    def by_differences(self, eps: float | None, most: int | None) -> None:
+        """Move the inputs of one colour together, two runs for each colour and two that test the result.
+
+        `most`: how many components of each input are moved at most.
+        """
+        inputs, columns, rows = self.program.inputs, self.pattern.columns, self.pattern.rows
+        moved = np.concatenate([np.arange(size(i)) < limit(i, most) for i in inputs])
+        keep = moved[columns]
+        shape = self.pattern.width, len(self.wanted)
+        colours = colours_of(pattern_of(columns[keep], rows[keep], shape))
+        step = steps(self.program, eps)
+        for colour in range(int(colours.max(initial=-1)) + 1):
+            here = colours[columns] == colour
+            change, made = differences(self.program, np.where(colours == colour, step, 0.0))
+            self.numbers[here] = change[rows[here]] / made[columns[here]]
+        along = np.where(moved, step * np.random.default_rng(0).standard_normal(len(step)), 0.0)
+        change, made = differences(self.program, along)
+        least = precision((*inputs, *self.program.outputs))
+        terms = np.where(keep, made[columns] * np.where(keep, self.numbers, 0), 0)
+        self._test(change, rows, terms, self.program.outputs, relative=_BY_DIFFERENCES[least])
+
     def _pull(self, weights: np.ndarray) -> np.ndarray:
         """Return the gradient of all inputs for these weights of all outputs."""
         starts = offsets(self.program.outputs)
@@ -74,7 +97,12 @@ class SparseMatrix:
         return np.concatenate([found[i] for i in self.program.inputs])
 
     def _test(
-        self, by_pass: np.ndarray, places: np.ndarray, terms: np.ndarray, fields: list[Field]
+        self,
+        by_pass: np.ndarray,
+        places: np.ndarray,
+        terms: np.ndarray,
+        fields: list[Field],
+        relative: float | None = None,
     ) -> None:
         """Raise AutodiffError if derivatives are outside of the pattern.
 
@@ -86,7 +114,8 @@ class SparseMatrix:
         least = precision((*self.program.inputs, *self.program.outputs))
         with np.errstate(invalid="ignore"):
             largest = np.nanmax(np.abs(by_pass), initial=0)
-            same = np.abs(by_pass - sums) <= _RELATIVE[least] * np.maximum(sizes, largest * 1e-6)
+            relative = _RELATIVE[least] if relative is None else relative
+            same = np.abs(by_pass - sums) <= relative * np.maximum(sizes, largest * 1e-6)
         # Infinities and NaN are in both.
         wrong = np.flatnonzero(~same & (np.isfinite(by_pass) | np.isfinite(sums)))
         if len(wrong):
