@@ -64,7 +64,7 @@ def minimize(
     tolerance: float | None = None,
     callback: Callable[[Minimum], Any] | None = None,
     options: Mapping[str, Any] | None = None,
-    replay: bool = False,
+    replay: bool | None = None,
     progress: bool = True,
 ) -> Minimum:
     """Find the values of fields at which a loss is lowest, by a method of SciPy.
@@ -86,8 +86,8 @@ def minimize(
         tolerance: where to end; what it means is up to the method (`tol` of `scipy.optimize.minimize`).
         callback: called after each iteration, with what was found so far; True ends the search.
         options: further options of the method, by SciPy's names.
-        replay: run the first call's launches again in place of calling the program: faster, for a program
-            that launches the same kernels with the same arguments each time.
+        replay: whether to run the first call's launches again in place of calling the program, which is
+            faster. True: the program launches the same each time. If left out, where that is proved.
         progress: whether to show a progress bar.
 
     Raises:

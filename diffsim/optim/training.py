@@ -72,7 +72,7 @@ def train(
     state: Any = (),
     generators: Any = None,
     checkpoint_every: float = 30.0,
-    replay: bool = False,
+    replay: bool | None = None,
     progress: bool = True,
 ) -> Run:
     """Train parameters: run a program, follow its gradient, again and again.
@@ -98,8 +98,8 @@ def train(
         generators: of `numpy.random`, from which the program draws, for the checkpoint. The random numbers of
             kernels, of `random` and of `numpy.random` itself are in it anyway.
         checkpoint_every: seconds between two checkpoints; there is one at the end, too.
-        replay: run the first call's launches again in place of calling the program: faster, for a program
-            that launches the same kernels with the same arguments each time.
+        replay: whether to run the first call's launches again in place of calling the program, which is
+            faster. True: the program launches the same each time. If left out, where that is proved.
         progress: whether to show a progress bar.
 
     Raises:

@@ -11,6 +11,7 @@ from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, KernelStateError, Span
 from diffsim.lang.host.signatures import need_bool, need_function
 from diffsim.lang.host.source import check_runs
+from diffsim.optim.runs.repeatable import Repeatable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.session import session
@@ -25,7 +26,8 @@ class Objective:
         loss: a field of a single element, set to 0 before each call. If left out, what the program returns:
             such a field, which is set to 0 too, or the number that a kernel returned.
         fields: the parameters, by name.
-        replay: run the launches of the first call again in place of calling the program each time.
+        replay: run the launches of the first call again in place of calling the program each time; None:
+            where the program is proved to launch the same each time.
     """
 
     def __init__(
@@ -34,16 +36,18 @@ class Objective:
         loss: Field | None,
         fields: Mapping[str, Field],
         *,
-        replay: bool = False,
+        replay: bool | None = None,
     ) -> None:
         need_function(program, "program", "give one that launches kernels and returns the loss")
         check_runs(program, "the program")
-        need_bool(replay, "replay")
+        if replay is not None:
+            need_bool(replay, "replay")
         self.program = program
         self.fields = fields
         self._loss = loss
         self._returns = loss is None
         self._replays = replay
+        self._proof: Repeatable | None = None
         self._tape: Tape | None = None
         if loss is not None:
             check_loss(loss)
@@ -64,11 +68,36 @@ class Objective:
                 hint=f"train {session.tape.work.outside}",
             )
         clock = session.clock
-        found = self._again() if self._replays and self._recorded else None
+        found = self._again() if self._recorded and self._may_replay() else None
         if found is None:
             found = self._record()
         self._check_parameters(clock)
         return found
+
+    def _may_replay(self) -> bool:
+        """Whether the last recording is what the program would do now."""
+        if self._replays is None:
+            self._proof = self._prove()
+            self._replays = self._proof is not None
+        if self._proof is not None and not self._proof.holds():
+            # Something that it reads is another object now: it is recorded, and proved anew.
+            self._replays, self._proof, self._recorded = None, None, False
+            return False
+        return self._replays
+
+    def _prove(self) -> Repeatable | None:
+        """Return the proof that the program launches the same each time; None: there is none."""
+        options = session.options
+        assert self._tape is not None
+        specials = [getattr(e, "special", None) for e in self._tape.entries.firsts()]
+        # A replay draws the same random numbers again, and looks at launches less closely.
+        draws = any(s is not None and s.translation.uses_random for s in specials)
+        if draws or options.debug or options.check_nan or options.kernel_profiler:
+            return None
+        try:
+            return Repeatable(self.program)
+        except ValueError:
+            return None
 
     def _again(self) -> float | None:
         """Replay the last recording, with its gradients; None: it can not be replayed."""
