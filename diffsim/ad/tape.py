@@ -183,7 +183,8 @@ class Tape(Drawn):
     def _forget_replay(self) -> None:
         self.complete = False  # whether a block has run to its end
         self._failed = False  # whether a backward pass did not
-        self._passes: list[tuple[int, int]] = []  # the clock around each, where kernels are timed
+        # the clock around each, and around replays, where kernels are timed
+        self._passes: list[tuple[int, int]] = []
         self.generation = session.generation
         self._replay: Replay | None = None
         self._inputs = ReplayInputs()
@@ -337,8 +338,10 @@ class Tape(Drawn):
         # After all checks: a refused replay leaves gradients and loss as they were.
         self._inputs.write(arguments)
         self._clear()
-        self._replay = replay
+        self._replay, clock = replay, session.clock
         replay.forward()
+        if session.options.kernel_profiler:
+            self._passes.append((clock, session.clock))
         # The fields are now as at the end of the block, of this run.
         self.recorder.integrity.ended_at = session.clock
 

@@ -201,3 +201,35 @@ def test_tangents(measuring):
     found = rows(ds.profiler.table())
     assert found["wave", "tangent"].counter == 1
     assert found["wave", "forward"].counter == 1
+
+
+def test_replays_and_tapes_from_files(measuring, tmp_path):
+    """Their launches are measured one by one, forward and backward; the results stay the same."""
+    x, _, loss, run, _ = measuring
+    x.fill(0.5)
+    tape = ds.Tape(loss)
+    with tape:
+        run()
+    gradient = x.grad.to_numpy()
+    for _ in range(2):
+        measuring[1].fill(0)
+        tape.replay()
+        tape.backward()
+        assert (x.grad.to_numpy() == gradient).all()
+    counts = {
+        ("wave", "forward"): 5,
+        ("total", "forward"): 1,
+        ("wave", "adjoint"): 5,
+        ("total", "adjoint"): 1,
+    }
+    found = rows(tape.stats().kernels)
+    assert {key: row.counter for key, row in found.items()} == {k: 3 * n for k, n in counts.items()}
+    assert all(row.min > 0 for row in found.values())
+    tape.save(str(tmp_path / "tape.npz"))
+    ds.profiler.clear_kernel_profiler_info()
+    again = ds.load_tape(str(tmp_path / "tape.npz"))
+    again.replay()
+    again.backward()
+    found = rows(ds.profiler.table())
+    assert {key: row.counter for key, row in found.items()} == counts
+    ds.profiler.print_kernel_profiler_info("trace")

@@ -11,6 +11,7 @@ from diffsim.runtime.executable import BoundArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import StridedSpan, matching_spans
 from diffsim.runtime.memory.versions import Stamp
+from diffsim.runtime.observe.profiler import ADJOINT, KernelTimer, timer_of
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -29,19 +30,21 @@ class Program:
         parts: in order; a callable is a step in Python.
         kept: memory that the commands refer to by address, which must stay alive as long.
         reached: after a run, the first command that was not done.
+        timed: with `kernel_profiler=True`, kernel and direction of each launch, which is a part by itself.
     """
 
     def __init__(self) -> None:
         self.parts: list[CommandList | Callable[[], Any]] = []
         self.kept: list[Any] = []
         self.reached: Place = (0, 0)
+        self.timed: dict[int, tuple[str, str]] = {}
 
     def native(self) -> CommandList:
         """Return the command list to add to; a new one after a step in Python."""
         last = self.parts[-1] if self.parts else None
         # As few lists as possible: each change between native code and Python costs microseconds, and
         # on a GPU each list is a graph of its own.
-        if last is None or callable(last):
+        if last is None or callable(last) or len(self.parts) - 1 in self.timed:
             last = session.backend.new_command_list()
             self.parts.append(last)
         return last
@@ -69,9 +72,20 @@ class Program:
                     arrays.append((mem.grad, a.grad.address, a.shape))
         for _, mem, place in [] if copies is None else copies.bound(special):
             arrays.append((mem, place.address, ()))
-        self.native().add_launch(compiled, arguments.scalars(args), seed, arrays)
+        direction = special.direction if compiled is special.executable else ADJOINT
+        commands = self.for_launch(special.name, direction)
+        commands.add_launch(compiled, arguments.scalars(args), seed, arrays)
         if compiled.prints:
             self.parts.append(compiled.show)
+
+    def for_launch(self, name: str, direction: str) -> CommandList:
+        """Return the command list to add a launch to; one of its own, if launches are measured."""
+        if not session.options.kernel_profiler:
+            return self.native()
+        commands = session.backend.new_command_list()
+        self.timed[len(self.parts)] = name, direction
+        self.parts.append(commands)
+        return commands
 
     def copy(self, target: StridedSpan, source: StridedSpan, *kept: Any) -> None:
         """Add a copy between memories that `kept`, or the record, keep alive."""
@@ -112,17 +126,30 @@ class Program:
 
     def run(self) -> None:
         """Run all commands; `reached` tells how far it got if one fails."""
+        timers, now = self._timers(), session.clock
         for number, part in enumerate(self.parts):
             self.reached = number, 0
             if callable(part):
                 part()
                 continue
+            timer = timers.get(number)
+            start = None if timer is None else timer.mark()
             # The exact command matters after a failure: only what was put aside is put back.
             try:
                 part.run()
             finally:
                 self.reached = number, part.done
+            if timer is not None:
+                # The clock moves on when all has run; each launch has a reading of its own meanwhile.
+                now += 1
+                timer.add(now, start, timer.mark())
         self.reached = len(self.parts), 0
+
+    def _timers(self) -> dict[int, KernelTimer]:
+        """Return what measures the launches, by their parts."""
+        timers = {key: timer_of(*key, session.backend.device) for key in set(self.timed.values())}
+        both = ((number, timers[key]) for number, key in self.timed.items())
+        return {number: timer for number, timer in both if timer is not None}
 
     def run_one(self, place: Place) -> None:
         """Run a single command."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 import zipfile
@@ -28,6 +29,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison
 from diffsim.runtime.kernels.arguments import Parameter
 from diffsim.runtime.memory.storage import Storage, StorageLayout, StridedSpan
+from diffsim.runtime.observe.profiler import ADJOINT, FORWARD
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
 
@@ -151,8 +153,8 @@ class LoadedTape:
         self._executables: dict[int, Executable] = {}
         self._written = [self._all[n] for n in head["written"]]
         self._needed = [self._all[n].versions for n in head["needed"]]
-        self._forward, _ = self._program(head["forward"])
-        self._backward, places = self._program(head["backward"])
+        self._forward, _ = self._program(head["forward"], FORWARD)
+        self._backward, places = self._program(head["backward"], ADJOINT)
         self._put_back = [(places[a], places[b]) for a, b in head["put_back"]]
         self._end: int | None = None  # the clock after the last replay
 
@@ -205,11 +207,11 @@ class LoadedTape:
             self._executables[number] = made
         return made
 
-    def _program(self, commands: list[list[Any]]) -> tuple[Program, list[Place]]:
+    def _program(self, commands: list[list[Any]], direction: str) -> tuple[Program, list[Place]]:
         """Return commands as a program, and where each of them is in it."""
         program, places = Program(), []
         add: dict[str, Callable[..., None]] = {
-            "launch": self._launch,
+            "launch": functools.partial(self._launch, direction),
             "copy": lambda p, a, b: p.copy(self._span(a), self._span(b)),
             "copy_all": lambda p, a, b: p.copy_all(self._field(a), self._field(b)),
             "clear": lambda p, a: p.clear(self._span(a)),
@@ -222,6 +224,7 @@ class LoadedTape:
 
     def _launch(
         self,
+        direction: str,
         program: Program,
         number: int,
         args: list[Any],
@@ -241,7 +244,9 @@ class LoadedTape:
         for ref, at in places:
             field = self._field(ref)
             bound.append((field._mem, self._whole(at, field), ()))
-        program.native().add_launch(compiled, args, seed, bound)
+        name = self._kernels[number].name
+        name = name.removesuffix("_grad") if direction == ADJOINT else name
+        program.for_launch(name, direction).add_launch(compiled, args, seed, bound)
         if compiled.prints:
             program.parts.append(compiled.show)
 

@@ -5,8 +5,7 @@
     ds.profiler.print_kernel_profiler_info()
 
 Without the option nothing is measured, and launches cost nothing more. On a GPU the times are those between
-events of the driver, so nothing waits. A replay (`tape.replay()`) runs without Python between its launches,
-and is not measured.
+events of the driver, so nothing waits. The launches of a replay (`tape.replay()`) run one by one then.
 """
 
 from __future__ import annotations
