@@ -1,0 +1,233 @@
+"""A robot of rigid bodies learns to walk to a goal: springs as muscles, contact with friction, times of impact.
+
+    python examples/rigid_body.py --gui
+
+The robot hangs together by springs and one joint. Its muscles, springs whose rest lengths a small neural network
+sets at every step, carry the trunk on three feet. A corner that would enter the ground within a step meets it at
+its time of impact; impulses stop it, and friction holds it as far as Coulomb's law allows. Gradient descent
+through the whole walk finds the network's weights. The robot, the network and the goal are those of [1].
+
+What one sees: RESULT
+
+[1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
+[2] R. Tonge et al., "Mass splitting for jitter-free parallel rigid body simulation", ACM Transactions on
+    Graphics 31(4), 2012.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import diffsim as ds
+
+DT = 1e-3  # [s]
+GRAVITY = 9.8  # [m/s²]
+GROUND = 0.1  # height of the ground [m]
+FRICTION = 1.0  # Coulomb's coefficient
+DRAG = math.exp(-10.0 * DT)  # share of the speed that a step leaves
+PUSH_OUT = 0.1  # share of what has sunk in, or come apart in a joint, that a step takes back
+HIDDEN, WAVES = 32, 10  # neurons, phases of the beat
+OMEGA = 30.0  # angular frequency of the beat [rad/s]
+SENSE = 0.05  # weight of what the network knows of the bodies [1/m], [s/m], [1/rad], [s/rad]
+STRETCH = 0.05  # a muscle changes its rest length by at most this share
+GOAL = (0.9, 0.15)  # of the trunk [m]
+
+# centre, half of width and height [m]; the density is 1 kg/m²
+BODIES = [
+    ((0.3, 0.25), (0.15, 0.03)),
+    ((0.2, 0.15), (0.03, 0.02)),
+    ((0.3, 0.15), (0.03, 0.02)),
+    ((0.4, 0.15), (0.03, 0.02)),
+    ((0.4, 0.3), (0.005, 0.03)),
+]
+# two bodies, where the spring holds them, from their centres [m], rest length [m] (0: a joint), [N/m]
+SPRINGS = [
+    (0, foot, (at, 0.0), (0.0, 0.0), 0.12, 15.0)
+    for foot, at in ((1, -0.1), (1, -0.03), (2, -0.03), (2, 0.03), (3, 0.03), (3, 0.1))
+] + [(0, 4, (0.1, 0.0), (0.0, -0.05), 0.0, 0.0)]
+
+
+@ds.func
+def cross(a, b):
+    return a[0] * b[1] - a[1] * b[0]
+
+
+@ds.func
+def turned(angle, r):
+    """A vector of a body as it lies in the world."""
+    c, s = ds.cos(angle), ds.sin(angle)
+    return ds.Vector([c * r[0] - s * r[1], s * r[0] + c * r[1]])
+
+
+@ds.func
+def softness(light, turn, r, along):
+    """Change of a point's speed in a direction by a unit impulse along it [1/kg]."""
+    return light + turn * cross(r, along) ** 2
+
+
+@ds.func
+def compliance(light, turn, r):
+    """Change of a point's velocity by a unit impulse there, as a matrix [1/kg]."""
+    return ds.Matrix(
+        [
+            [light + turn * r[1] * r[1], -turn * r[0] * r[1]],
+            [-turn * r[0] * r[1], light + turn * r[0] * r[0]],
+        ]
+    )
+
+
+@ds.data_oriented
+class Robot:
+    """The robot and its network, for a number of time steps. Poses and velocities are (x, y, angle).
+
+    Args:
+        steps: how many time steps a walk has.
+        bodies, springs: as `BODIES` and `SPRINGS`.
+    """
+
+    def __init__(self, steps: int, bodies=BODIES, springs=SPRINGS) -> None:
+        self.steps, self.n, self.m = steps, len(bodies), len(springs)
+        n, m = self.n, self.m
+        self.pose, self.motion = vectors(3, steps + 1, n), vectors(3, steps + 1, n)
+        self.kick = vectors(3, steps, n)  # impulses of the springs [N s], [N m s]
+        self.hidden, self.muscle = numbers(steps, HIDDEN), numbers(steps, m)  # -1 to 1
+        self.w_wave, self.w_muscle = numbers(HIDDEN, WAVES), numbers(m, HIDDEN)
+        self.w_pose, self.w_motion = vectors(3, HIDDEN, n), vectors(3, HIDDEN, n)
+        self.b_hidden, self.b_muscle = numbers(HIDDEN), numbers(m)
+        self.weights = [self.w_wave, self.w_pose, self.w_motion, self.w_muscle]
+        self.weights += [self.b_hidden, self.b_muscle]
+        self.loss = numbers()  # distance from the goal [m]
+        self.half = constant(np.array([b[1] for b in bodies]))
+        size = np.array([b[1] for b in bodies])
+        mass = 4 * size.prod(1)
+        self.light = constant(1 / mass)  # [1/kg]
+        self.turn = constant(3 / (mass * (size**2).sum(1)))  # 1 / inertia [1/(kg m²)]
+        self.start = constant(np.array([(*b[0], 0.0) for b in bodies]))
+        self.ends = ds.Vector.field(2, ds.i32, shape=m)
+        self.ends.from_numpy(np.array([s[:2] for s in springs], np.int32))
+        self.hold_a, self.hold_b = (constant(np.array([s[k] for s in springs])) for k in (2, 3))
+        self.rest, self.stiffness = (constant(np.array([s[k] for s in springs])) for k in (4, 5))
+
+    @ds.kernel
+    def begin(self):
+        for i in range(self.n):
+            self.pose[0, i], self.motion[0, i] = self.start[i], ds.Vector([0.0, 0.0, 0.0])
+        for t, i in self.kick:
+            self.kick[t, i] = ds.Vector([0.0, 0.0, 0.0])
+
+    @ds.kernel
+    def sense(self, t: ds.i32):
+        """First layer: from waves, and from poses, seen from the trunk, and velocities."""
+        for h in range(HIDDEN):
+            drive = self.b_hidden[h]
+            for w in ds.static(range(WAVES)):
+                drive += self.w_wave[h, w] * ds.sin(OMEGA * DT * t + 2 * math.pi / WAVES * w)
+            trunk = ds.Vector([self.pose[t, 0][0], self.pose[t, 0][1], 0.0])
+            for i in ds.static(range(self.n)):
+                drive += SENSE * self.w_pose[h, i].dot(self.pose[t, i] - trunk)
+                drive += SENSE * self.w_motion[h, i].dot(self.motion[t, i])
+            self.hidden[t, h] = ds.tanh(drive)
+
+    @ds.kernel
+    def contract(self, t: ds.i32):
+        for s in range(self.m):
+            drive = self.b_muscle[s]
+            for h in ds.static(range(HIDDEN)):
+                drive += self.w_muscle[s, h] * self.hidden[t, h]
+            self.muscle[t, s] = ds.tanh(drive)
+
+    @ds.func
+    def held(self, t, i, hold):
+        """Where a body is held: from its centre, place, velocity."""
+        pose, motion = self.pose[t, i], self.motion[t, i]
+        r = turned(pose[2], hold)
+        place = ds.Vector([pose[0] - r[0] * 0.0, pose[1]]) + r
+        return r, place, ds.Vector([motion[0] - motion[2] * r[1], motion[1] + motion[2] * r[0]])
+
+    @ds.kernel
+    def pull(self, t: ds.i32):
+        """A spring pulls with its force; a joint stops the ends' relative motion and draws them together."""
+        for s in range(self.m):
+            a, b = self.ends[s][0], self.ends[s][1]
+            r_a, x_a, v_a = self.held(t, a, self.hold_a[s])
+            r_b, x_b, v_b = self.held(t, b, self.hold_b[s])
+            apart = x_b - x_a
+            length = apart.norm(1e-9)
+            impulse = ds.Vector([0.0, 0.0])
+            if self.rest[s] > 0.0:
+                stretch = length - self.rest[s] * (1.0 + STRETCH * self.muscle[t, s])
+                impulse = DT * self.stiffness[s] * stretch / length * apart
+            else:
+                soft = compliance(self.light[a], self.turn[a], r_a)
+                soft += compliance(self.light[b], self.turn[b], r_b)
+                impulse = soft.inverse() @ (v_b - v_a + PUSH_OUT / DT * apart)
+            self.kick[t, a] += ds.Vector([impulse[0], impulse[1], cross(r_a, impulse)])
+            self.kick[t, b] -= ds.Vector([impulse[0], impulse[1], cross(r_b, impulse)])
+
+    @ds.kernel
+    def move(self, t: ds.i32):
+        """Semi-implicit Euler; then the ground stops each corner, which has its share of the mass [2]."""
+        for i in range(self.n):
+            pose, light, turn = self.pose[t, i], self.light[i], self.turn[i]
+            masses = ds.Vector([light, light, turn])
+            free = DRAG * self.motion[t, i] + masses * self.kick[t, i]
+            free[1] -= DT * GRAVITY
+            touching = 0
+            for k in ds.static(range(4)):
+                r = turned(pose[2], ds.Vector([k % 2 * 2 - 1, k // 2 * 2 - 1]) * self.half[i])
+                if pose[1] + r[1] + DT * (free[1] + free[2] * r[0]) < GROUND:
+                    touching += 1
+            change, late = ds.Vector([0.0, 0.0, 0.0]), ds.Vector([0.0, 0.0, 0.0])
+            for k in ds.static(range(4)):
+                r = turned(pose[2], ds.Vector([k % 2 * 2 - 1, k // 2 * 2 - 1]) * self.half[i])
+                height, fall = pose[1] + r[1] - GROUND, free[1] + free[2] * r[0]
+                if height + DT * fall < 0.0:
+                    up, right = ds.Vector([0.0, 1.0]), ds.Vector([1.0, 0.0])
+                    wanted = ds.max(-PUSH_OUT / DT * height, 0.0)
+                    push = ds.max(wanted - fall, 0.0) / (touching * softness(light, turn, r, up))
+                    slip = free[0] - free[2] * r[1]
+                    hold = -slip / (touching * softness(light, turn, r, right))
+                    hold = ds.min(ds.max(hold, -FRICTION * push), FRICTION * push)
+                    impulse = ds.Vector([hold, push])
+                    step = masses * ds.Vector([hold, push, cross(r, impulse)])
+                    change += step
+                    if height > 0.0:
+                        late += height / -fall * step
+            self.motion[t + 1, i] = free + change
+            self.pose[t + 1, i] = pose + DT * (free + change) - late
+
+    @ds.kernel
+    def measure(self):
+        away = self.pose[self.steps, 0] - ds.Vector([GOAL[0], GOAL[1], 0.0])
+        self.loss[None] = ds.Vector([away[0], away[1]]).norm()
+
+    def walk(self) -> ds.Field:
+        """Walk once."""
+        self.begin()
+        for t in range(self.steps):
+            self.sense(t)
+            self.contract(t)
+            self.pull(t)
+            self.move(t)
+        self.measure()
+        return self.loss
+
+
+def numbers(*shape: int) -> ds.Field:
+    """Make a field of numbers that has a gradient."""
+    return ds.field(float, shape=shape, needs_grad=True)
+
+
+def vectors(size: int, *shape: int) -> ds.Field:
+    """Make a field of vectors that has a gradient."""
+    return ds.Vector.field(size, float, shape=shape, needs_grad=True)
+
+
+def constant(values: np.ndarray) -> ds.Field:
+    """Make a field of numbers or vectors without a gradient."""
+    width = values.shape[1:]
+    field = ds.Vector.field(*width, float, shape=len(values)) if width else numbers(len(values))
+    field.from_numpy(values.astype(field.to_numpy().dtype))
+    return field
