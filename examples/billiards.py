@@ -2,12 +2,12 @@
 
     python examples/billiards.py [TABLE.json]
 
-Balls meet each other and the cushions. In a time step with an impact a ball moves with its old velocity up to
-the time of impact, and with its new one for the rest. The naive way, the new one for all of the step, gives
-nearly the same path but a wrong gradient: how the time of impact depends on the start is lost [1]. The picture
-shows both beside the closed form, for one ball and a cushion that leaves it the share e of its speed. From x
-with the velocity v it comes to (1 + e) w - e (x + v t), if it touches the cushion at w: the derivative by x is
--e, and the naive one is 1.
+Balls meet each other and the cushions. In a time step with an impact a ball moves with its old velocity up
+to the time of impact, and with its new one for the rest. The naive way, the new one for all of the step, gives
+nearly the same path but a wrong gradient: how the time of impact depends on the start is lost [1]. The
+picture shows both beside the closed form, for one ball and a cushion that leaves it the share e of its speed.
+From x with the velocity v it comes to (1 + e) w - e (x + v t), if it touches the cushion at w: the derivative
+by x is -e, and the naive one is 1.
 
 RESULT
 

@@ -2,8 +2,8 @@
 
     python examples/liquid_walker.py --memory 200
 
-Elastic and liquid particles meet on the grid, so that neither has to know of the other. The robot's muscles are
-driven as in `mpm_walker_3d.py`. Liquid resists only a change of its volume: its deformation is kept as a
+Elastic and liquid particles meet on the grid, so that neither has to know of the other. The robot's muscles
+are driven as in `mpm_walker_3d.py`. Liquid resists only a change of its volume: its deformation is kept as a
 multiple of the identity. Sizes, materials and the length of the walk are those of [1].
 
 RESULT

@@ -1,13 +1,14 @@
-"""A robot of rigid bodies learns to walk to a goal: springs as muscles, contact with friction, times of impact.
+"""A robot of rigid bodies learns to walk: springs as muscles, contacts with friction, times of impact.
 
     python examples/rigid_body.py --gui
 
-The robot hangs together by springs and one joint. Its muscles, springs whose rest lengths a small neural network
-sets at every step, carry the trunk on three feet. A corner that would enter the ground within a step meets it at
-its time of impact; impulses stop it, and friction holds it as far as Coulomb's law allows. Gradient descent
-through the whole walk finds the network's weights. The robot, the network and the goal are those of [1].
+The robot hangs together by springs and one joint. Its muscles, springs whose rest lengths a small neural
+network sets at every step, carry the trunk on three feet. A corner that would enter the ground within a step
+meets it at its time of impact; impulses stop it, and friction holds it as far as Coulomb's law allows.
+Gradient descent through the whole walk finds the weights of the network. Robot, network and goal are those
+of [1].
 
-What one sees: RESULT
+RESULT
 
 [1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
 [2] R. Tonge et al., "Mass splitting for jitter-free parallel rigid body simulation", ACM Transactions on
@@ -17,6 +18,7 @@ What one sees: RESULT
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,6 +35,7 @@ OMEGA = 30.0  # angular frequency of the beat [rad/s]
 SENSE = 0.05  # weight of what the network knows of the bodies [1/m], [s/m], [1/rad], [s/rad]
 STRETCH = 0.05  # a muscle changes its rest length by at most this share
 GOAL = (0.9, 0.15)  # of the trunk [m]
+EVERY = 16  # steps between two pictures of a film
 
 # centre, half of width and height [m]; the density is 1 kg/m²
 BODIES = [
@@ -51,6 +54,7 @@ SPRINGS = [
 
 @ds.func
 def cross(a, b):
+    """The turning moment of b that acts at a."""
     return a[0] * b[1] - a[1] * b[0]
 
 
@@ -62,20 +66,10 @@ def turned(angle, r):
 
 
 @ds.func
-def softness(light, turn, r, along):
-    """Change of a point's speed in a direction by a unit impulse along it [1/kg]."""
-    return light + turn * cross(r, along) ** 2
-
-
-@ds.func
-def compliance(light, turn, r):
+def softness(light, turn, r):
     """Change of a point's velocity by a unit impulse there, as a matrix [1/kg]."""
-    return ds.Matrix(
-        [
-            [light + turn * r[1] * r[1], -turn * r[0] * r[1]],
-            [-turn * r[0] * r[1], light + turn * r[0] * r[0]],
-        ]
-    )
+    up = ds.Vector([-r[1], r[0]])
+    return ds.Matrix([[light, 0.0], [0.0, light]]) + turn * up.outer_product(up)
 
 
 @ds.data_oriented
@@ -87,28 +81,27 @@ class Robot:
         bodies, springs: as `BODIES` and `SPRINGS`.
     """
 
-    def __init__(self, steps: int, bodies=BODIES, springs=SPRINGS) -> None:
-        self.steps, self.n, self.m = steps, len(bodies), len(springs)
-        n, m = self.n, self.m
-        self.pose, self.motion = vectors(3, steps + 1, n), vectors(3, steps + 1, n)
-        self.kick = vectors(3, steps, n)  # impulses of the springs [N s], [N m s]
-        self.hidden, self.muscle = numbers(steps, HIDDEN), numbers(steps, m)  # -1 to 1
-        self.w_wave, self.w_muscle = numbers(HIDDEN, WAVES), numbers(m, HIDDEN)
-        self.w_pose, self.w_motion = vectors(3, HIDDEN, n), vectors(3, HIDDEN, n)
-        self.b_hidden, self.b_muscle = numbers(HIDDEN), numbers(m)
+    def __init__(self, steps: int, bodies: list = BODIES, springs: list = SPRINGS) -> None:
+        n, m = len(bodies), len(springs)
+        self.steps, self.n, self.m = steps, n, m
+        self.pose, self.motion = field(steps + 1, n, size=3), field(steps + 1, n, size=3)
+        self.kick = field(steps, n, size=3)  # impulses of the springs [N s], [N m s]
+        self.hidden, self.muscle = field(steps, HIDDEN), field(steps, m)  # -1 to 1
+        self.w_wave, self.w_muscle = field(HIDDEN, WAVES), field(m, HIDDEN)
+        self.w_pose, self.w_motion = field(HIDDEN, n, size=3), field(HIDDEN, n, size=3)
+        self.b_hidden, self.b_muscle = field(HIDDEN), field(m)
         self.weights = [self.w_wave, self.w_pose, self.w_motion, self.w_muscle]
         self.weights += [self.b_hidden, self.b_muscle]
-        self.loss = numbers()  # distance from the goal [m]
-        self.half = constant(np.array([b[1] for b in bodies]))
-        size = np.array([b[1] for b in bodies])
+        self.loss = field()  # distance from the goal [m]
+        size = np.array([half for _, half in bodies])
         mass = 4 * size.prod(1)
-        self.light = constant(1 / mass)  # [1/kg]
+        self.half, self.light = constant(size), constant(1 / mass)  # [m], [1/kg]
         self.turn = constant(3 / (mass * (size**2).sum(1)))  # 1 / inertia [1/(kg m²)]
-        self.start = constant(np.array([(*b[0], 0.0) for b in bodies]))
+        self.start = constant(np.array([(*centre, 0.0) for centre, _ in bodies]))
+        a, b, *rest = (np.array(column) for column in zip(*springs, strict=True))
         self.ends = ds.Vector.field(2, ds.i32, shape=m)
-        self.ends.from_numpy(np.array([s[:2] for s in springs], np.int32))
-        self.hold_a, self.hold_b = (constant(np.array([s[k] for s in springs])) for k in (2, 3))
-        self.rest, self.stiffness = (constant(np.array([s[k] for s in springs])) for k in (4, 5))
+        self.ends.from_numpy(np.stack([a, b], 1).astype(np.int32))
+        self.hold_a, self.hold_b, self.rest, self.stiffness = map(constant, rest)
 
     @ds.kernel
     def begin(self):
@@ -143,7 +136,7 @@ class Robot:
         """Where a body is held: from its centre, place, velocity."""
         pose, motion = self.pose[t, i], self.motion[t, i]
         r = turned(pose[2], hold)
-        place = ds.Vector([pose[0] - r[0] * 0.0, pose[1]]) + r
+        place = ds.Vector([pose[0] + r[0], pose[1] + r[1]])
         return r, place, ds.Vector([motion[0] - motion[2] * r[1], motion[1] + motion[2] * r[0]])
 
     @ds.kernel
@@ -160,8 +153,8 @@ class Robot:
                 stretch = length - self.rest[s] * (1.0 + STRETCH * self.muscle[t, s])
                 impulse = DT * self.stiffness[s] * stretch / length * apart
             else:
-                soft = compliance(self.light[a], self.turn[a], r_a)
-                soft += compliance(self.light[b], self.turn[b], r_b)
+                soft = softness(self.light[a], self.turn[a], r_a)
+                soft += softness(self.light[b], self.turn[b], r_b)
                 impulse = soft.inverse() @ (v_b - v_a + PUSH_OUT / DT * apart)
             self.kick[t, a] += ds.Vector([impulse[0], impulse[1], cross(r_a, impulse)])
             self.kick[t, b] -= ds.Vector([impulse[0], impulse[1], cross(r_b, impulse)])
@@ -184,14 +177,13 @@ class Robot:
                 r = turned(pose[2], ds.Vector([k % 2 * 2 - 1, k // 2 * 2 - 1]) * self.half[i])
                 height, fall = pose[1] + r[1] - GROUND, free[1] + free[2] * r[0]
                 if height + DT * fall < 0.0:
-                    up, right = ds.Vector([0.0, 1.0]), ds.Vector([1.0, 0.0])
                     wanted = ds.max(-PUSH_OUT / DT * height, 0.0)
-                    push = ds.max(wanted - fall, 0.0) / (touching * softness(light, turn, r, up))
+                    push = ds.max(wanted - fall, 0.0) / (touching * (light + turn * r[0] ** 2))
                     slip = free[0] - free[2] * r[1]
-                    hold = -slip / (touching * softness(light, turn, r, right))
+                    hold = -slip / (touching * (light + turn * r[1] ** 2))
                     hold = ds.min(ds.max(hold, -FRICTION * push), FRICTION * push)
-                    impulse = ds.Vector([hold, push])
-                    step = masses * ds.Vector([hold, push, cross(r, impulse)])
+                    moment = cross(r, ds.Vector([hold, push]))
+                    step = masses * ds.Vector([hold, push, moment])
                     change += step
                     if height > 0.0:
                         late += height / -fall * step
@@ -214,20 +206,92 @@ class Robot:
         self.measure()
         return self.loss
 
+    def film(self) -> tuple[np.ndarray, np.ndarray]:
+        """Walk; return corners of bodies and ends of springs, (T, 4 n + 2 m, 2) [m], and the muscles."""
+        self.walk()
+        pose = self.pose.to_numpy()[:-1:EVERY]
+        signs = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
+        corners = (self.half.to_numpy()[:, None] * signs).reshape(-1, 2)
+        r = np.concatenate([corners, self.hold_a.to_numpy(), self.hold_b.to_numpy()])
+        body = np.concatenate([np.repeat(np.arange(self.n), 4), *self.ends.to_numpy().T])
+        c, s = np.cos(pose[:, body, 2]), np.sin(pose[:, body, 2])
+        turned = np.stack([c * r[:, 0] - s * r[:, 1], s * r[:, 0] + c * r[:, 1]], -1)
+        return pose[:, body, :2] + turned, self.muscle.to_numpy()[::EVERY]
 
-def numbers(*shape: int) -> ds.Field:
-    """Make a field of numbers that has a gradient."""
-    return ds.field(float, shape=shape, needs_grad=True)
+    def lines(self) -> np.ndarray:
+        """Return which points of a film are joined: sides of the bodies, then springs."""
+        first, m = 4 * np.arange(self.n), self.m
+        sides = [np.stack([first + k, first + (k + 1) % 4], 1) for k in range(4)]
+        springs = 4 * self.n + np.stack([np.arange(m), m + np.arange(m)], 1)
+        return np.concatenate([*sides, springs])
 
 
-def vectors(size: int, *shape: int) -> ds.Field:
-    """Make a field of vectors that has a gradient."""
-    return ds.Vector.field(size, float, shape=shape, needs_grad=True)
+def field(*shape: int, size: int = 1) -> ds.Field:
+    """Make a field of numbers or vectors that has a gradient."""
+    options = {"shape": shape, "needs_grad": True}
+    return ds.field(float, **options) if size == 1 else ds.Vector.field(size, float, **options)
 
 
 def constant(values: np.ndarray) -> ds.Field:
     """Make a field of numbers or vectors without a gradient."""
-    width = values.shape[1:]
-    field = ds.Vector.field(*width, float, shape=len(values)) if width else numbers(len(values))
-    field.from_numpy(values.astype(field.to_numpy().dtype))
-    return field
+    shape = {"shape": len(values)}
+    made = (
+        ds.field(float, **shape)
+        if values.ndim == 1
+        else ds.Vector.field(values.shape[1], float, **shape)
+    )
+    made.from_numpy(values)
+    return made
+
+
+def set_weights(robot: Robot, seed: int) -> None:
+    """Draw the first weights: the more inputs and outputs a layer has, the smaller; biases are 0."""
+    random = np.random.default_rng(seed)
+    first, second = HIDDEN + WAVES + 6 * robot.n, HIDDEN + robot.m
+    for weights, size in zip(
+        robot.weights, (2 * first, 2 * first, 2 * first, second / 2), strict=False
+    ):
+        shape = weights.to_numpy().shape
+        weights.from_numpy(random.standard_normal(shape) / size**0.5)
+
+
+def main(argv: Sequence[str] | None = None) -> list[float]:
+    """Train the robot, and show it before and after."""
+    parser = ds.tools.ArgumentParser(__doc__, steps=2048, iterations=60, out="out/rigid_body")
+    args = parser.parse_args(argv)
+    ds.init(arch=args.arch)
+    robot = Robot(args.steps)
+    set_weights(robot, args.seed)
+    films = {"before": robot.film()}
+    descent = ds.optim.SGD(robot.weights, lr=1.0, clip_norm=0.2)
+    run = ds.optim.train(robot.walk, descent, args.iterations, out=args.out, replay=True)
+    films["after"] = robot.film()
+
+    ds.tools.plot_loss(run.losses, args.out / "loss.png", label="distance from the goal [m]")
+    look = {"bounds": ((0.1, GROUND), (1.0, 0.4)), "lines": robot.lines(), "radius": 0.003}
+    look |= {"cmap": "coolwarm", "vmin": -1.0, "vmax": 1.0}
+    player = ds.tools.Player("A robot of rigid bodies learns to walk")
+    for name, (x, muscle) in films.items():
+        shade = np.concatenate([np.zeros((len(x), 4 * robot.n)), muscle], 1)
+        player.add_points(x, EVERY * DT, label=name, line_colors=shade, **look)
+        ds.tools.animate(x, EVERY * DT, args.out / f"{name}.gif", line_colors=shade, **look)
+    player.add_loss(run.losses, label="distance from the goal [m]")
+    player.write(args.out / "rigid_body.html")
+    if args.gui:
+        show(films["after"][0], robot.lines())
+    return run.losses
+
+
+def show(film: np.ndarray, lines: np.ndarray) -> None:
+    """Play the walk in a window."""
+    gui = ds.GUI("Rigid bodies", 800, background_color=0xFFFFFF)
+    for x in film:
+        if not gui.running:
+            break
+        gui.line((0.0, GROUND), (1.0, GROUND), radius=2, color=0x8A7F70)
+        gui.lines(x[lines[:, 0]], x[lines[:, 1]], radius=2, color=0x333366)
+        gui.show()
+
+
+if __name__ == "__main__":
+    main()
