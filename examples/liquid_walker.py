@@ -31,7 +31,7 @@ STRENGTH = 5.0  # largest stress of a muscle [N/m²]
 LIQUID, DENSE = -2, 4.0  # marks liquid particles; their mass
 POOL = (0.2, 0.2, 0.4, 0.2, 0.05, 0.2)  # corner and size of the liquid at the start [m]
 PER_CELL = 3  # particles along the side of a cell
-EVERY, SHOWN = 8, 8  # steps between two pictures of a film; a film shows each 8th particle
+EVERY, SHOWN = 8, 4000  # steps between two pictures of a film, particles in it at most
 
 
 def scene(block: float) -> list[tuple[float, ...]]:
@@ -195,11 +195,12 @@ class Walker:
         """Walk; return places of some particles, (T, n, 3) [m], and how they are actuated, (T, n)."""
         self.begin()
         self.actuate()
-        x, muscle, actuation = [], self.muscle.to_numpy()[::SHOWN], self.actuation.to_numpy()
+        some = np.random.default_rng(0).permutation(self.n)[:SHOWN]
+        x, muscle, actuation = [], self.muscle.to_numpy()[some], self.actuation.to_numpy()
         for t in range(self.steps):
             self.step(t)
             if t % EVERY == 0:
-                x.append(self.x.to_numpy()[::SHOWN])
+                x.append(self.x.to_numpy()[some])
         shown = np.where(muscle < 0, 0.0, actuation[::EVERY, muscle])
         return np.stack(x), np.where(muscle == LIQUID, -1.0, shown)
 
@@ -214,7 +215,7 @@ def field(*shape: int, size: int | tuple[int, int] = 1) -> ds.Field:
 
 def main(argv: Sequence[str] | None = None) -> list[float]:
     """Train the robot, and show it before and after."""
-    parser = ds.tools.ArgumentParser(__doc__, steps=512, iterations=30, out="out/liquid_walker")
+    parser = ds.tools.ArgumentParser(__doc__, steps=512, iterations=15, out="out/liquid_walker")
     parser.add_argument("--memory", type=float, default=200.0, help="for states [MB] (default 200)")
     parser.add_argument(
         "--block", type=float, default=0.08, help="width of a leg [m] (default 0.08)"
@@ -231,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     print(f"{walker.n} particles; {walker.stats}")
 
     ds.tools.plot_loss(run.losses, args.out / "loss.png", label="loss = −mean place [m]")
-    look = {"bounds": ((0.0, 0.0, 0.2), (0.8, 0.3, 0.8)), "up": "y"}
+    look = {"bounds": ((0.05, 0.04, 0.15), (0.75, 0.3, 0.75)), "up": "y"}
     look |= {"cmap": "cool", "vmin": -1.0, "vmax": 1.0}
     player = ds.tools.Player("A soft robot under liquid learns to walk")
     for name, (x, actuation) in films.items():
