@@ -1,4 +1,4 @@
-"""Pictures for `mass_spring.py`: the loss, a strip of poses and an animation.
+"""Pictures for `mass_spring.py`: a strip of poses and an animation.
 
 Nothing here needs a display, and matplotlib is imported only where a picture is made. Every file
 is written beside its final place and then renamed, so an interrupted run leaves no half file.
@@ -78,19 +78,6 @@ def save_picture(path: Path, figure: "Figure") -> None:
     """Write a figure as PNG."""
     with written_beside(path) as beside:
         figure.savefig(beside)
-
-
-def draw_loss(path: Path, losses: Sequence[float]) -> None:
-    """Draw the loss [m] over the iterations of training."""
-    figure = new_figure(6.4, 4)
-    axes = figure.add_subplot()
-    count = range(1, len(losses) + 1)
-    axes.plot(count, losses, ".-", color="tab:blue", lw=1, ms=3, label="each iteration")
-    axes.plot(count, np.fmin.accumulate(losses), color="tab:red", lw=2, label="best so far")
-    axes.set(xlabel="iteration", ylabel="loss = −distance walked [m]")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save_picture(path, figure)
 
 
 class Body:

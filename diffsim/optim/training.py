@@ -208,9 +208,9 @@ class _Training:
                     run.seconds = before + time.monotonic() - begin
                     rate = self.opt.rate()
                     log.write(run.iteration, run.loss, run.best_loss, norm, rate, run.seconds)
-                    bar.update(run.iteration, f"loss {run.loss:.6g}  best {run.best_loss:.6g}")
                     ended = self.callback is not None and self.callback(run) is True
                     self._move(norm)
+                    bar.update(run.iteration, f"loss {run.loss:.6g}  best {run.best_loss:.6g}")
                     run.interrupted = stop.is_set()
                     ended = ended or run.interrupted
                     if time.monotonic() - self._saved_at >= self._every:
