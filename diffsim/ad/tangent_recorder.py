@@ -74,6 +74,7 @@ class TangentRecorder:
         self._uses = {f: Uses(f) for f in inputs}
         self._seeds: dict[Field, np.ndarray] = {}
         self._users: dict[Specialization, list[Extent]] = {}
+        self._settled: dict[Specialization, list[Extent]] = {}
         self._pending: list[tuple[Specialization, tuple[Any, ...]]] = []
 
     # ---- launches
@@ -84,9 +85,10 @@ class TangentRecorder:
         found = self._known.get(special)
         if found is None or session.duals != self._duals:
             found = self._find(special, args)
-        for a in args:
-            if a.__class__ not in IMMUTABLE:
-                check_given(a)
+        if args:
+            for a in args:
+                if a.__class__ not in IMMUTABLE:
+                    check_given(a)
         if self._users and special in self._users:
             self._pending.append((special, args))
         return found
@@ -136,11 +138,16 @@ class TangentRecorder:
         self.watch.launched(*fields)
         if self._uses and not self._uses.keys().isdisjoint(fields[0] | fields[1]):
             both = (*accesses.reads, *accesses.writes)
-            self._users[special] = [
+            extents = [
                 Extent(special.arguments, a)
                 for a in both
                 if special.object_of(a.mem, args) is not None
             ]
+            if special.arguments.parameters:
+                self._users[special] = extents
+            else:  # every launch uses the same elements
+                self._pending.append((special, args))
+                self._settled[special] = extents
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         """Nothing: the launch has computed the tangents."""
@@ -278,7 +285,7 @@ class TangentRecorder:
 
     def _bring_up_to_date(self) -> None:
         for special, args in self._pending:
-            for extent in self._users[special]:
+            for extent in self._users.get(special) or self._settled[special]:
                 f = extent.object_of(args)
                 if f in self._uses:
                     self._uses[f].add(extent.rows_of(args))

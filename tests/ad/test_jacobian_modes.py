@@ -286,6 +286,17 @@ def test_forward_mode_needs_no_gradients(chain, options):
         ds.ad.jacobian(run, [x], [y], mode="reverse")
 
 
+def test_large_fields_have_fewer_tangents_in_a_run(chain, monkeypatch):
+    """Where fields and 8 tangents do not fit in a cache, runs compute 4."""
+    run, x, y, closed = chain
+    small = ds.ad.jacobian(run, [x], [y], mode="forward")
+    # x, t and y have 40 numbers each.
+    monkeypatch.setattr("diffsim.ad.jacobians.program._FITS", 3 * 40 * 8 - 1)
+    large = ds.ad.jacobian(run, [x], [y], mode="forward")
+    assert (small.passes, large.passes) == (5, 10)
+    np.testing.assert_allclose(large[x, y], closed, rtol=1e-13)
+
+
 def test_some_fields_with_gradients(chain):
     """One that ends on the way to the output would break reverse mode's chain, and no tangent."""
     run, x, y, _ = chain

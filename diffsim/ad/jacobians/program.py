@@ -26,6 +26,10 @@ Arrays = dict[Field, np.ndarray]
 """For each field all components in one row, in the order of `to_numpy`, in f64."""
 
 
+_FITS = 1 << 20
+"""Bytes of fields up to which a run with 8 tangents takes less than two with 4 (docs/forward-mode.md)."""
+
+
 class Program:
     """A function, its inputs and outputs, and the record of one run.
 
@@ -107,10 +111,16 @@ class Program:
             AutodiffError: something in the program has no tangent, such as a gradient that is given.
         """
         found = [np.zeros((0, sum(map(size, self.outputs))))]
-        for first in range(0, len(directions), MOST):
-            found.append(self._tangents(directions[first : first + MOST]))
+        together = self._together()
+        for first in range(0, len(directions), together):
+            found.append(self._tangents(directions[first : first + together]))
             self.passes += 1
         return np.concatenate(found)
+
+    def _together(self) -> int:
+        """Return how many tangents a run computes."""
+        touched = sum(f.storage.layout.nbytes for f in self.start.saved if f.dtype.is_float)
+        return MOST if touched <= _FITS else MOST // 2
 
     def _tangents(self, directions: np.ndarray) -> np.ndarray:
         """Return the same for as many directions as one run takes."""
