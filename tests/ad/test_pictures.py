@@ -262,6 +262,85 @@ def test_files_and_notebooks(program, tmp_path, monkeypatch, direction, graphviz
         assert (tmp_path / "tape.gv").read_text() == tape.visualize()
 
 
+def shapes(text):
+    """The texts of an SVG file, and where its boxes and ellipses are: (left, top, right, bottom)."""
+    root = ElementTree.fromstring(text)
+    name = "{http://www.w3.org/2000/svg}"
+    words = ["".join(node.itertext()) for node in root.iter(f"{name}text")]
+    boxes = []
+    for group in root.iter(f"{name}g"):
+        for node in group:
+            at = {key: float(value) for key, value in node.attrib.items() if key[0] in "xywhcr"}
+            if node.tag == f"{name}rect":
+                x, y, w, h = (at[key] for key in ("x", "y", "width", "height"))
+                boxes.append((x, y, x + w, y + h))
+            elif node.tag == f"{name}ellipse":
+                x, y, rx, ry = (at[key] for key in ("cx", "cy", "rx", "ry"))
+                boxes.append((x - rx, y - ry, x + rx, y + ry))
+    view = [float(part) for part in root.attrib["viewBox"].split()]
+    return words, boxes, view, root
+
+
+def test_notebooks_draw_a_tape_themselves(program, monkeypatch):
+    """No GraphViz and no matplotlib; what repeats is one box."""
+    monkeypatch.setattr(
+        pictures.shutil, "which", lambda name: pytest.fail("GraphViz is not needed")
+    )
+    monkeypatch.setattr(pictures, "draw", lambda *_: pytest.fail("nor is matplotlib"))
+    *_, run = program
+    words, boxes, (left, top, width, height), root = shapes(record(run, 79)._repr_svg_())
+    for text in ("× 79", "kick(0.1, 0…78)", "drift()", "total()", "force", "dashed: overwrites"):
+        assert text in words, words
+    assert len(boxes) == 10
+    for x, y, right, bottom in boxes:
+        assert left <= x < right <= left + width
+        assert top <= y < bottom <= top + height
+    tips = [node.text for node in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert "drift(): reads x, v; writes x" in tips
+    heads = list(root.iter("{http://www.w3.org/2000/svg}polygon"))
+    assert len(heads) == len(arrows(record(run, 79).visualize()))
+
+
+def test_arrows_end_at_their_nodes(program):
+    *_, run = program
+    made = record(run).visualize()
+    for direction in ("LR", "RL", "TB", "BT"):
+        made.graph.direction = direction
+        _, boxes, _, root = shapes(made._repr_html_().partition(">")[2].removesuffix("</div>"))
+        for head in root.iter("{http://www.w3.org/2000/svg}polygon"):
+            x, y = map(float, head.attrib["points"].split()[0].split(","))
+            on_edge = [
+                min(abs(x - b[0]), abs(x - b[2]), abs(y - b[1]), abs(y - b[3])) < 0.2
+                and b[0] - 0.2 <= x <= b[2] + 0.2
+                and b[1] - 0.2 <= y <= b[3] + 0.2
+                for b in boxes
+            ]
+            assert any(on_edge)
+
+
+def test_any_name_is_text_of_the_picture(program):
+    x, *_, run = program
+    tape = ds.Tape(in_place="save")
+    with tape:
+        tape.record_scope_begin("a <b> & \x00 \ud800", {"k": "<i>"})
+        run(1)
+        tape.record_scope_end()
+    made = tape.visualize(array_labels={x: "<x>"})
+    words = shapes(made._repr_html_().partition(">")[2].removesuffix("</div>"))[0]
+    assert "a <b> & \ufffd \ufffd" in words
+    assert "k: '<i>'" in words
+    assert "<x>" in words
+
+
+def test_a_long_tape_is_not_drawn_unasked(program, monkeypatch):
+    *_, run = program
+    tape = record(run)
+    monkeypatch.setattr("diffsim.ad.pictures.drawn._MOST_DRAWN", 12)
+    assert tape._repr_svg_() is None
+    monkeypatch.setattr("diffsim.ad.pictures.drawn._MOST_DRAWN", 13)
+    assert tape._repr_svg_().startswith("<svg")
+
+
 def test_the_layout_follows_the_tape(program):
     from diffsim.ad.pictures.layout import place
 
@@ -304,3 +383,4 @@ def test_wrong_options(program):
 
 def test_an_empty_tape():
     assert ds.Tape().visualize() == "digraph tape {\nrankdir=LR;\n\n}\n"
+    assert shapes(ds.Tape()._repr_svg_())[0] == ["nothing was recorded"]

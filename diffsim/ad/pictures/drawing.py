@@ -1,27 +1,25 @@
-"""Draws a picture by matplotlib, where there is no GraphViz."""
+"""Draws a picture as PNG or PDF by matplotlib, where there is no GraphViz."""
 
 from __future__ import annotations
 
 import importlib
 import io
-import itertools
 from typing import Any
 
 from diffsim.ad.pictures.dot import OVERWRITES, WITH_GRADIENT, WITHOUT
+from diffsim.ad.pictures.geometry import ALONG, box, curve, extent, frame_box
 from diffsim.ad.pictures.graph import Graph
 from diffsim.ad.pictures.layout import Arrow, Frame, Key, Layout, place
 
-_MARGIN, _FRAME_MARGIN = 0.25, 0.16
 _BOW = (0.5, 0.9)  # of arrows that go back; boxes are wide, so it is larger in an upright picture
-_ALONG = {"LR": (1, 0), "RL": (-1, 0), "TB": (0, 1), "BT": (0, -1)}
 _MOST_INCHES = 300.0  # matplotlib's limit is 2**16 pixels
 
 
 def draw(graph: Graph, form: str) -> bytes:
-    """Return the picture as a file of this format: "svg", "png" or "pdf"."""
+    """Return the picture as a file of this format: "png" or "pdf"."""
     figures = importlib.import_module("matplotlib.figure")
     layout = place(graph)
-    left, top, right, bottom = _extent(layout)
+    left, top, right, bottom = extent(layout)
     width, height = min(right - left, _MOST_INCHES), min(bottom - top, _MOST_INCHES)
     figure = figures.Figure(figsize=(width, height))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
@@ -32,35 +30,18 @@ def draw(graph: Graph, form: str) -> bytes:
         key: _draw_node(axes, layout, graph, key, label) for key, label in layout.labels.items()
     }
     for arrow in layout.arrows:
-        _draw_arrow(axes, layout, arrow, shapes, _ALONG[graph.direction])
+        _draw_arrow(axes, layout, arrow, shapes, ALONG[graph.direction])
     if any(arrow.overwrites for arrow in layout.arrows):
         axes.text(left, bottom, "dashed: overwrites", fontsize=9, color=OVERWRITES)
     file = io.BytesIO()
-    # The same picture gives the same file: no date, and names of parts that do not differ from run to run.
-    options: dict[str, Any] = {"metadata": {"Date": None}} if form == "svg" else {}
-    with importlib.import_module("matplotlib").rc_context({"svg.hashsalt": "tape"}):
-        figure.savefig(file, format=form, dpi=110, bbox_inches="tight", **options)
+    figure.savefig(file, format=form, dpi=110, bbox_inches="tight")
     return file.getvalue()
-
-
-def _extent(layout: Layout) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of everything."""
-    boxes = [_box(layout, key) for key in layout.center] or [(0.0, 0.0, 1.0, 1.0)]
-    room = _MARGIN + _FRAME_MARGIN * len(layout.frames[:3]) + 0.3 * bool(layout.frames)
-    left, top = (min(box[k] for box in boxes) for k in (0, 1))
-    right, bottom = (max(box[k] for box in boxes) for k in (2, 3))
-    return left - room, top - room, right + room, bottom + room
-
-
-def _box(layout: Layout, key: Key) -> tuple[float, float, float, float]:
-    (x, y), (width, height) = layout.center[key], layout.size[key]
-    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
 
 
 def _draw_node(axes: Any, layout: Layout, graph: Graph, key: Key, label: str) -> Any:
     """Draw a step or a field; return its shape."""
     patches = importlib.import_module("matplotlib.patches")
-    left, top, right, bottom = _box(layout, key)
+    left, top, right, bottom = box(layout, key)
     if key[0] == "s":
         dashed = "-" if layout.steps[key[1]].kind == "kernel" else "--"
         shape = patches.Rectangle(
@@ -100,30 +81,15 @@ def _draw_arrow(
 
 
 def _curve(layout: Layout, path: list[Key], along: tuple[int, int]) -> Any:
-    """Return cubic curves from the side of the first node to that of the last, level at each place."""
     paths = importlib.import_module("matplotlib.path")
-    ends = []
-    for key, side in ((path[0], 0.5), (path[-1], -0.5)):
-        center, size = layout.center[key], layout.size[key]
-        ends.append(tuple(c + side * s * d for c, s, d in zip(center, size, along, strict=True)))
-    points = [ends[0], *(layout.center[key] for key in path[1:-1]), ends[1]]
-    corners = [points[0]]
-    for p, q in itertools.pairwise(points):
-        half = sum((b - a) * d for a, b, d in zip(p, q, along, strict=True)) / 2
-        corners.append(tuple(a + half * d for a, d in zip(p, along, strict=True)))
-        corners.append(tuple(b - half * d for b, d in zip(q, along, strict=True)))
-        corners.append(q)
+    corners = curve(layout, path, along)
     codes = [paths.Path.MOVETO] + [paths.Path.CURVE4] * (len(corners) - 1)
     return paths.Path(corners, codes)
 
 
 def _draw_frame(axes: Any, layout: Layout, frame: Frame) -> None:
     patches = importlib.import_module("matplotlib.patches")
-    boxes = [_box(layout, key) for key in frame.steps]
-    room = _FRAME_MARGIN
-    left, top = (min(box[k] for box in boxes) - room for k in (0, 1))
-    right, bottom = (max(box[k] for box in boxes) + room for k in (2, 3))
-    top -= 0.25
+    left, top, right, bottom = frame_box(layout, frame)
     shape = patches.FancyBboxPatch(
         (left, top),
         right - left,

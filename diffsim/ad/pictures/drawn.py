@@ -12,10 +12,13 @@ from diffsim.ad.pictures.picture import (
     metadata_texts,
     write_picture,
 )
+from diffsim.ad.pictures.svg import draw_svg
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.scope import Scope
 from diffsim.errors import shown
 from diffsim.lang.host.signatures import checked_methods, need_bool
+
+_MOST_DRAWN = 50_000  # entries
 
 
 @checked_methods("visualize record_scope_begin record_scope_end")
@@ -40,6 +43,12 @@ class Drawn:
         """End the group begun last; one that nothing was recorded in is drawn only if this is False."""
         need_bool(remove_scope_if_empty, "remove_scope_if_empty")
         self._append(Scope(None, keeps_empty=not remove_scope_if_empty))
+
+    def _repr_svg_(self) -> str | None:
+        """Return what notebooks show where a cell ends with a tape; None: its `repr`."""
+        if len(self.entries) > _MOST_DRAWN:
+            return None  # folding them would take seconds, without anybody having asked for it
+        return draw_svg(make_picture(self.entries, PictureOptions()).graph)
 
     def visualize(
         self,

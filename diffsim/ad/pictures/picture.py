@@ -15,6 +15,7 @@ from diffsim.ad.pictures.dot import write_dot
 from diffsim.ad.pictures.drawing import draw
 from diffsim.ad.pictures.fold import fold
 from diffsim.ad.pictures.graph import Collector, FieldNode, Graph, collect, without
+from diffsim.ad.pictures.svg import draw_svg
 from diffsim.ad.record.entry import Entry
 from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.host.signatures import is_one_of, need_bool, need_path
@@ -35,11 +36,12 @@ class TapePicture(str):
 
     def render(self, form: str) -> bytes:
         """Return the picture as a file of this format: "svg", "png" or "pdf"."""
-        return _by_graphviz(str(self), form) or draw(self.graph, form)
+        if (made := _by_graphviz(str(self), form)) is not None:
+            return made
+        return draw_svg(self.graph).encode() if form == "svg" else draw(self.graph, form)
 
     def _repr_html_(self) -> str:
-        image = self.render("svg").decode()
-        return f'<div style="overflow-x: auto">{image[image.index("<svg") :]}</div>'
+        return f'<div style="overflow-x: auto">{draw_svg(self.graph)}</div>'
 
 
 def _by_graphviz(text: str, form: str) -> bytes | None:
@@ -64,16 +66,16 @@ def _by_graphviz(text: str, form: str) -> bytes | None:
 class PictureOptions:
     """The options of `Tape.visualize`, which documents them."""
 
-    simplify_graph: bool
-    hide_readonly_arrays: bool
-    array_labels: Mapping[Any, str] | None
-    choose_longest_node_name: bool
-    ignore_graph_scopes: bool
-    track_inputs: Sequence[Any] | None
-    track_outputs: Sequence[Any] | None
-    track_input_names: Sequence[str] | None
-    track_output_names: Sequence[str] | None
-    graph_direction: str
+    simplify_graph: bool = True
+    hide_readonly_arrays: bool = False
+    array_labels: Mapping[Any, str] | None = None
+    choose_longest_node_name: bool = True
+    ignore_graph_scopes: bool = False
+    track_inputs: Sequence[Any] | None = None
+    track_outputs: Sequence[Any] | None = None
+    track_input_names: Sequence[str] | None = None
+    track_output_names: Sequence[str] | None = None
+    graph_direction: str = "LR"
 
     def check(self) -> None:
         """Refuse what makes no sense."""
