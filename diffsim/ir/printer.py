@@ -48,7 +48,7 @@ class _Printer:
     """Prints one kernel: names are given in order of appearance."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.lines: list[tuple[str, Span | None]] = []
         self.names: dict[Value, str] = {}
         self.used: dict[str, int] = {}
         self.mems: dict[Mem, str] = {}
@@ -56,12 +56,7 @@ class _Printer:
         self.depth = 0
 
     def line(self, text: str, span: Span | None = None) -> None:
-        text = "  " * self.depth + text
-        if span is not None:
-            # The line alone, not the file: the text goes into golden files and must not depend on where
-            # they lie.
-            text = f"{text:<{_COMMENT_COLUMN}} ; L{span.line}"
-        self.lines.append(text)
+        self.lines.append(("  " * self.depth + text, span))
 
     def mem(self, m: Mem) -> str:
         # Numbered in order of appearance, so equal kernels print equally, whatever the objects'
@@ -225,6 +220,15 @@ def describe(m: Mem, name: str) -> str:
 
 def print_kernel(kernel: Kernel) -> str:
     """Return the kernel as text."""
+    return "".join(
+        # The line alone, not the file: the text goes into golden files and must not depend on where they lie.
+        f"{text}\n" if span is None else f"{text:<{_COMMENT_COLUMN}} ; L{span.line}\n"
+        for text, span in printed_lines(kernel)
+    )
+
+
+def printed_lines(kernel: Kernel) -> list[tuple[str, Span | None]]:
+    """Return the lines of the kernel's text, with the places in the user's source that they were made of."""
     p = _Printer()
     # Scratch is printed where it is allocated.
     mems = [m for m in kernel.mems if m.kind != "scratch"]
@@ -237,4 +241,4 @@ def print_kernel(kernel: Kernel) -> str:
         p.task(task)
     p.depth = 0
     p.line("}")
-    return "\n".join(p.lines) + "\n"
+    return p.lines

@@ -17,13 +17,14 @@ from diffsim.ad.jacobians.differences import SCHEMES
 from diffsim.ad.jacobians.launches import launches_of, subject_of
 from diffsim.ad.jacobians.plots import plot_errors
 from diffsim.ad.jacobians.program import Program, size
-from diffsim.ad.jacobians.report import Row, Table, show
+from diffsim.ad.jacobians.report import Row, Table
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool, need_number, need_whole
 from diffsim.lang.host.unsupported import close_to
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.kernel import BoundKernel, Kernel
+from diffsim.runtime.observe.display import display
 
 _MOST_DIRECTIONS = 10**6
 
@@ -237,7 +238,7 @@ class _Check:
         if not self.rows:
             raise _nothing_compared(left_out=left_out)
         if show_summary:
-            show(Table(self.rows))
+            display(Table(self.rows))
         # Before the error: the pictures tell where the matrices differ.
         if relative:
             plot_errors(self.compared, relative=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import shutil
-import sys
 from dataclasses import dataclass
 
 HEADS = ("launch", "input", "output", "compared", "abs. error", "rel. error", "worst at", "")
@@ -93,12 +92,3 @@ def _fit(text: str, width: int, right: bool) -> str:
     if len(text) > width:
         text = text[: width - 1] + "…"
     return text.rjust(width) if right else text.ljust(width)
-
-
-def show(table: Table) -> None:
-    """Show a table where the program runs: IPython and notebooks choose the form themselves."""
-    shell = sys.modules.get("IPython")
-    if shell is not None and shell.get_ipython() is not None:
-        shell.display.display(table)
-    else:
-        print(table)

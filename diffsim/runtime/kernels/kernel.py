@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import (
+    AutodiffError,
     DiffsimError,
     FieldError,
     KernelTypeError,
@@ -25,12 +26,13 @@ from diffsim.ir.print_format import Listing
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
-from diffsim.lang.host.signatures import checked, checked_methods, is_one_of
+from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_path
 from diffsim.lang.host.source import Source
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.files import write_text
 from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.arguments import (
     ArrayKind,
@@ -46,6 +48,8 @@ from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.template_arguments import template_key
 from diffsim.runtime.kernels.translation import translate
 from diffsim.runtime.locked_cached_property import making
+from diffsim.runtime.observe.display import display
+from diffsim.runtime.observe.side_by_side import SideBySide
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
@@ -57,7 +61,7 @@ _OWN_ARRAYS = frozenset((np.ndarray, Field))
 
 
 @entries("__reduce__")
-@checked_methods("ir llvm ptx")
+@checked_methods("ir show llvm ptx")
 class Kernel(Named):
     """A compiled function over fields; made by `@ds.kernel`.
 
@@ -395,6 +399,28 @@ class Kernel(Named):
         if is_one_of(after, "frontend"):
             return Listing(print_kernel(special.translation.kernel))
         return Listing(print_kernel(compiler.ir_after(special.ir, after)))
+
+    def show(self, path: Any = None, args: tuple[object, ...] = ()) -> None:
+        """Show source, IR and adjoint side by side, line by line: a table in notebooks, else text.
+
+        Args:
+            path: an HTML file to write instead.
+            args: arguments of a launch, for a kernel that is compiled for its arguments.
+        """
+        special = self._only(args)
+        adjoint: Any = "nothing that it reads or writes has a gradient"
+        if special.differentiable:
+            try:
+                adjoint = compiler.ir_after(special.derivative.ir, "autodiff")
+            except AutodiffError as refusal:
+                where = f" (line {refusal.span.line})" if refusal.span else ""
+                adjoint = f"{refusal.message.splitlines()[0].rstrip(':')}{where}"
+        view = SideBySide(self.source, compiler.ir_after(special.ir, "simplify"), adjoint)
+        if path is None:
+            display(view)
+        else:
+            need_path(path, "path")
+            write_text(path, view.page())
 
     def llvm(self, args: tuple[object, ...] = ()) -> str:
         """Return the kernel in LLVM IR, as handed to LLVM for the CPU."""
