@@ -621,13 +621,13 @@ def expected(text, seed, direction=None, second=None):
         exec(compile(tree, "<oracle>", "exec"), space)
         fields.make(N, SHAPES)
         space["main"]()
+        end, slope = {}, 0.0
+        for k, w in weights.items():
+            end[k], rates = numbers_of(fields, k)
+            for a, d in zip(w.ravel(), rates, strict=True):
+                slope = slope + float(a) * d
     except (ArithmeticError, ValueError, NameError, RecursionError) as e:
         raise Invalid(repr(e)) from None
-    end, slope = {}, 0.0
-    for k, w in weights.items():
-        end[k], rates = numbers_of(fields, k)
-        for a, d in zip(w.ravel(), rates, strict=True):
-            slope = slope + float(a) * d
     if not max(abs(float(slope)), *(np.abs(e).max() for e in end.values())) < 1e6:
         raise Invalid("numbers out of bounds")
     ends = {k: np.array([p.k for p in space[k].cells]) for k in "PQ"}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.forward import aligned, clear_duals, plant, seed_of, width_for
+from diffsim.ad.record.past import Past, keep, take
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.reverse.seeds import check_loss
 from diffsim.ad.second_order_recorder import SecondOrderRecorder
@@ -128,9 +129,14 @@ class _SecondOrder:
             _need_adjoint(f)
         _clear()
         plant(seeds, count, width)
+        del seeds
         inputs = [f for f in members(session.with_dual) if width in f.duals]
         tape = Tape(in_place="save")
         tape.recorder = recorder = SecondOrderRecorder(width, inputs)
+        key = id(_SecondOrder), width, -1 if self.loss is None else self.loss.number
+        past = take(key)
+        if past is not None:  # the memory of the copies of the last product
+            recorder.saver.spare = past.spare
         recorder.snapshot = self.start
         if self.loss is not None:
             if self.start is not None:
@@ -141,6 +147,8 @@ class _SecondOrder:
         loss = _loss_of(returned) if self.loss is None else self.loss
         recorder.forward.watch.check([loss] if isinstance(loss, Field) else [], width)
         tape.backward(loss)
+        if recorder.record.copies():
+            keep(key, Past(recorder.record, recorder.saver.spare, whole=False))
         return [_product(f, width, count) for f in self.fields]
 
     def go_back(self) -> None:

@@ -124,7 +124,9 @@ class _EntryRun:
 
     def restore(self, saved: Saved) -> None:
         if self.restores:
-            if self._put_aside.add(saved.box):
+            # Duals of second derivatives are no results: nobody reads them afterwards.
+            keeps = not (self.tangents and saved.box[0].is_dual)
+            if keeps and self._put_aside.add(saved.box):
                 self.final.append(Saved(saved.box))
             saved.restore()
         else:

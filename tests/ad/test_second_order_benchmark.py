@@ -1,0 +1,32 @@
+"""The programs of `benchmarks/second_order.py`: their products with the Hessian, and what they take."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "second_order.py"
+
+
+@pytest.fixture
+def benchmark(cpu, quick_code):
+    spec = importlib.util.spec_from_file_location("second_order", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.init()
+    return module
+
+
+@pytest.mark.parametrize("name", ["heat", "springs", "mpm"])
+def test_products_are_slopes_of_gradients(benchmark, name):
+    program = benchmark.PROGRAMS[name](quick=True)
+    start, ends = program.x.to_numpy(), []
+    for _ in range(2):  # the second one takes the memory of the first one's copies
+        product = program.hvp()
+    for step in (1e-6, -1e-6):
+        program.x.from_numpy(start + step * program.vector)
+        ends.append(program.gradient())
+    slope = (ends[0] - ends[1]) / 2e-6
+    assert np.abs(slope).max() > 0.01
+    np.testing.assert_allclose(product, slope, rtol=1e-5, atol=1e-7 * np.abs(slope).max())
