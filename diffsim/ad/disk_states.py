@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import struct
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ import numpy as np
 
 from diffsim.errors import AutodiffError, FieldError, Span, memory_size
 from diffsim.runtime.fields.field import Field
+
+_NOTE = struct.Struct("qq")
 
 
 class DiskStates:
@@ -38,6 +41,7 @@ class DiskStates:
             ) from problem
         self.most = 0
         self._sizes: dict[Path, int] = {}
+        self._notes: int | None = None  # an open file
         weakref.finalize(self, _remove_folder, os.getpid(), self.folder)
 
     def store(self, step: int, fields: Sequence[Field]) -> DiskState:
@@ -58,13 +62,8 @@ class DiskStates:
         except OSError as problem:
             with contextlib.suppress(OSError):
                 part.unlink()
-            raise AutodiffError(
-                f"the state before step {step} can not be written to {self.folder}: {problem.strerror} "
-                f"(a state takes {memory_size(size)}, and {memory_size(self._used)} are there)",
-                Span.of_caller(),
-                hint="give a folder on another disk (disk='/path/to/folder'), or more memory=, so that fewer "
-                "states are written",
-            ) from problem
+            what = f"the state before step {step}"
+            raise self._full(what, problem, f"a state takes {memory_size(size)}, and ") from problem
         self._sizes[path] = size
         self.most = max(self.most, self._used)
         return DiskState(path, step, self._sizes)
@@ -72,6 +71,40 @@ class DiskStates:
     @property
     def _used(self) -> int:
         return sum(self._sizes.values())
+
+    def _full(self, what: str, problem: OSError, size: str = "") -> AutodiffError:
+        return AutodiffError(
+            f"{what} can not be written to {self.folder}: {problem.strerror} "
+            f"({size}{memory_size(self._used)} are there)",
+            Span.of_caller(),
+            hint="give a folder on another disk (disk='/path/to/folder'), or more memory=, so that fewer "
+            "states are written",
+        )
+
+    # ---- notes of steps
+
+    def note(self, step: int, numbers: tuple[int, int]) -> None:
+        """Write two numbers about a step.
+
+        Raises:
+            AutodiffError: the disk is full, or cannot be written to.
+        """
+        try:
+            if self._notes is None:
+                self._notes = os.open(self.folder / "notes", os.O_RDWR | os.O_CREAT, 0o600)
+                weakref.finalize(self, os.close, self._notes)
+            os.pwrite(self._notes, _NOTE.pack(*numbers), _NOTE.size * step)
+        except OSError as problem:
+            raise self._full(f"the note of step {step}", problem) from problem
+
+    def noted(self, step: int) -> tuple[int, int]:
+        """Return the numbers of a step."""
+        assert self._notes is not None
+        try:
+            first, second = _NOTE.unpack(os.pread(self._notes, _NOTE.size, _NOTE.size * step))
+        except (OSError, struct.error) as problem:
+            raise _not_back(f"the note of step {step}", self.folder / "notes", problem) from problem
+        return first, second
 
 
 class DiskState:
@@ -89,11 +122,16 @@ class DiskState:
                 for f in fields:
                     f.storage.from_numpy(np.load(file, allow_pickle=False))
         except (OSError, ValueError) as problem:
-            raise AutodiffError(
-                f"the state before step {self._step} can not be read back from {self._path}: {problem}",
-                Span.of_caller(),
-                hint="leave the files alone until the backward pass has ended, and run the program again",
-            ) from problem
+            what = f"the state before step {self._step}"
+            raise _not_back(what, self._path, problem) from problem
+
+
+def _not_back(what: str, path: Path, problem: Exception) -> AutodiffError:
+    return AutodiffError(
+        f"{what} can not be read back from {path}: {problem}",
+        Span.of_caller(),
+        hint="leave the files alone until the backward pass has ended, and run the program again",
+    )
 
 
 # A forked process has copies of the objects, and must leave the files alone.

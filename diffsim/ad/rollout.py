@@ -16,7 +16,7 @@ from diffsim.ad.disk_states import DiskState, DiskStates
 from diffsim.ad.record.overwrite_saves import Saved, copied
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary
 from diffsim.ad.rollout_recorders import CarryRecorder
-from diffsim.ad.rollout_steps import FirstRuns, Reruns, StepNotes, StepTape
+from diffsim.ad.rollout_steps import FirstRuns, NotesOnDisk, Reruns, StepNotes, StepTape
 from diffsim.ad.schedules.actions import Action, Holdings, backward, forward
 from diffsim.ad.schedules.online import OnlineStates
 from diffsim.errors import KEEP, AutodiffError, FieldError, GlobalDataAccessError, Span
@@ -38,7 +38,7 @@ class CheckpointStats:
         tape_bytes: bytes of what the tape of one step copied, at most.
         disk_bytes: most bytes of states on the disk at once.
         peak_bytes: most bytes held at once: states, what tapes saved of steps, the final values, which return
-            after the backward pass, and 16 bytes of notes for each step.
+            after the backward pass, and 16 bytes of notes for each step (on the disk, if states are there).
         steps_run: how often a step was run, forward and backward together.
         planned_steps: how often they are going to be run in all, by the sizes of the first step; 0: not known
             (no tape, or `while_=` before the end of the forward run).
@@ -107,7 +107,7 @@ class Rollout:
         self.progress = progress
         self.size = sum(f.storage.layout.nbytes for f in self.state)
         self.stats = CheckpointStats(self.size)
-        self.notes = StepNotes()
+        self.notes = StepNotes() if budget.disk is None else NotesOnDisk(budget.disk)
         self.integrity = RecordIntegrity()
         self.held = Holdings(self.size, self.size)
         self.final_bytes = 0
@@ -130,8 +130,8 @@ class Rollout:
 
     def run_all_again(self) -> None:
         """Run all steps again."""
-        for t, launches in enumerate(self.notes.launches):
-            session.launches = launches
+        for t in range(len(self.notes)):
+            session.launches = self.notes.of(t)[0]
             self.step(t)
 
     # ---- forward
@@ -247,7 +247,7 @@ class Rollout:
     def _holdings(self, saves: int) -> Holdings:
         """Return what may be held, by what the tape of the first step saved."""
         budget, n = self.budget, self.n or 1
-        own = 16 * n
+        own = 16 * n if budget.disk is None else 0
         self.final_bytes = self.size + sum(f.storage.layout.nbytes for f in self.written)
         least, room = saves, None
         if budget.disk is None:

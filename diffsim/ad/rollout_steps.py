@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from diffsim.ad.checks.integrity import RecordIntegrity, session_reset
+from diffsim.ad.disk_states import DiskStates
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.reverse.backward import sweep
@@ -30,26 +31,64 @@ class StepNotes:
     """What is noted of each step, 16 bytes: the random number count at its start, and its trace."""
 
     def __init__(self) -> None:
-        self.launches = array("q")
-        self.traces = array("q")
+        self._launches = array("q")
+        self._traces = array("q")
 
     def __len__(self) -> int:
-        return len(self.launches)
+        return len(self._launches)
 
     @property
     def bytes(self) -> int:
-        return 16 * len(self.launches)
+        """The memory of all of them."""
+        return 16 * len(self)
+
+    def begin(self, launches: int) -> None:
+        """Note the count at which a new step begins."""
+        self._launches.append(launches)
+
+    def end(self, trace: int) -> None:
+        """Note what it did."""
+        self._traces.append(trace)
+
+    def of(self, t: int) -> tuple[int, int]:
+        """Return the count and the trace of step t."""
+        return self._launches[t], self._traces[t]
 
     def compare(self, t: int, trace: StepTrace) -> None:
         # A step that did something else has another adjoint than the one that ran forward: the gradient
         # would be that of a program that never ran.
-        if trace.number != self.traces[t]:
+        if trace.number != self.of(t)[1]:
             raise AutodiffError(
                 f"step {t} of the checkpointed rollout did something else when it was run again",
                 Span.of_caller(),
                 hint="let it depend on t and on the fields in state alone: Python code in it must not look "
                 "at sums so far, counters of its own or other fields",
             )
+
+
+class NotesOnDisk(StepNotes):
+    """The same in a file, beside the states: memory does not grow with the number of steps."""
+
+    def __init__(self, disk: DiskStates) -> None:
+        self._disk = disk
+        self._count = self._begun = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def bytes(self) -> int:
+        return 0
+
+    def begin(self, launches: int) -> None:
+        self._begun = launches
+        self._count += 1
+
+    def end(self, trace: int) -> None:
+        self._disk.note(self._count - 1, (self._begun, trace))
+
+    def of(self, t: int) -> tuple[int, int]:
+        return self._disk.noted(t)
 
 
 class StepTape:
@@ -106,7 +145,7 @@ class FirstRuns:
         # The number of launches so far is the key of random numbers: restored before a step is run again, it
         # makes that step draw the same numbers.
         assert t == len(self.notes)
-        self.notes.launches.append(session.launches)
+        self.notes.begin(session.launches)
         self.carry.next_step()
 
     def _call(self, t: int) -> None:
@@ -124,7 +163,7 @@ class FirstRuns:
         """Run a step."""
         self._begin(t)
         self._call(t)
-        self.notes.traces.append(self.carry.trace.number)
+        self.notes.end(self.carry.trace.number)
 
     def tape(self, t: int) -> StepTape:
         """Run a step on a tape."""
@@ -135,7 +174,7 @@ class FirstRuns:
         finally:
             if tape.is_undisturbed:
                 session.tape = self.carry
-        self.notes.traces.append(self.carry.trace.number)
+        self.notes.end(self.carry.trace.number)
         return tape
 
     def goes_on(self, condition: Callable[[int], Any], t: int) -> bool:
@@ -161,7 +200,7 @@ class Reruns:
     def _call(self, t: int) -> None:
         """Run a step without the output of its prints, which was shown the first time."""
         own = session.own
-        session.launches = self.notes.launches[t]
+        session.launches = self.notes.of(t)[0]
         # Prints only: checks still report when a step is run again.
         outer, own.quiet = own.quiet, True
         try:

@@ -7,6 +7,7 @@ import math
 import time
 import tracemalloc
 
+import numpy as np
 import pytest
 
 import diffsim as ds
@@ -233,7 +234,14 @@ def test_a_plan_is_printed_and_drawn():
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
     ax = plan.plot(plt.figure().gca())
-    assert len(ax.lines) > 20
+    runs = {line.get_label(): line.get_xdata() for line in ax.lines}
+    lengths = {name: np.nansum(np.diff(x)) for name, x in runs.items() if not name.startswith("_")}
+    assert lengths["run"] + lengths["run on a tape"] == plan.steps_run
+    assert lengths["adjoint"] == 10
+    # Below it the memory: never more than three states, and the tape at work.
+    below = plan.plot().figure.axes[1]
+    most = max(path.get_extents().y1 for area in below.collections for path in area.get_paths())
+    assert most == 4
     plt.close("all")
 
 

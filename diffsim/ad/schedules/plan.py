@@ -37,7 +37,10 @@ class CheckpointPlan:
         return held
 
     def __iter__(self) -> Iterator[Action]:
-        held = self._holdings()
+        return self._actions(self._holdings())
+
+    def _actions(self, held: Holdings) -> Iterator[Action]:
+        """Yield all actions; `held` is what is held after each."""
         yield Action("store" if self._disk else "hold", 0)
         yield from held.follow(forward(0, self.n_steps, held))
         yield from held.follow(backward(self.n_steps, held))
@@ -54,35 +57,87 @@ class CheckpointPlan:
         return "\n".join([repr(self), *(f"  {a}" for a in first[:12]), *more])
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the runs from left to right: steps without a tape, on tapes, and reversed; states held.
+        """Draw what is run from left to right, steps downward, and below it the memory that is held.
 
         Args:
-            ax: matplotlib's axes; None: the present ones.
+            ax: matplotlib's axes, for the steps alone; None: a new figure with both.
 
         Returns:
-            The axes.
+            The axes of the steps.
         """
         from matplotlib import pyplot as plt
 
-        ax = plt.gca() if ax is None else ax
-        at, since = 0, {0: 0}
-        colors = {"run": "tab:gray", "tape": "tab:blue", "reverse": "tab:red"}
-        for a in self:
+        below = None
+        if ax is None:
+            figure = plt.figure(figsize=(8, 5.5), layout="constrained")
+            ax, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        held = self._holdings()
+        runs = _Runs(self._actions(held), held)
+        for kind, (color, label) in _KINDS.items():
+            x, y = runs.lines[kind]
+            ax.plot(x, y, color, label=label, linewidth=1.4)
+        for step, begin, end in runs.held:
+            ax.plot([begin, end], [step, step], "k:", linewidth=0.8)
+        ax.plot([], [], "k:", linewidth=0.8, label="state held")
+        ax.set(ylabel="step", title=repr(self)[1:-1])
+        ax.invert_yaxis()
+        ax.legend(loc="lower left", frameon=False)
+        if below is not None:
+            at, states, tapes = zip(*runs.memory, strict=True)
+            colors = ["0.75", "tab:blue"]
+            below.stackplot(
+                at, states, tapes, labels=["states", "tapes"], colors=colors, step="post"
+            )
+            below.set(ylabel="bytes" if self._options["state_bytes"] > 1 else "held")
+            below.invert_yaxis()
+            below.legend(loc="lower left", frameon=False)
+        (ax if below is None else below).set(xlabel="runs and adjoints of steps")
+        return ax
+
+
+_KINDS = {
+    "run": ("tab:gray", "run"),
+    "tape": ("tab:blue", "run on a tape"),
+    "reverse": ("tab:red", "adjoint"),
+}
+
+
+class _Runs:
+    """What a schedule does, as lines to draw.
+
+    Attributes:
+        lines: for each kind the points of its lines, with NaN between them.
+        held: the step of each state, and from when to when it is held.
+        memory: when, and how much states and tapes take from then on.
+    """
+
+    def __init__(self, actions: Iterator[Action], held: Holdings) -> None:
+        self.lines: dict[str, tuple[list[float], list[float]]] = {kind: ([], []) for kind in _KINDS}
+        self.held: list[tuple[int, int, int]] = []
+        self.memory: list[tuple[int, int, int]] = []
+        at, since = 0, {}
+        for a in actions:
+            self._add_memory(at, held)
             if a.kind in ("hold", "store"):
                 since[a.step] = at
             elif a.kind == "drop":
-                ax.plot([since.pop(a.step), at], [a.step, a.step], "k:", lw=0.8)
-            elif a.kind in colors:
-                steps = max(1, a.end - a.step) if a.kind == "run" else 1
-                ends = [a.step, a.step + steps]
-                ax.plot(
-                    [at, at + steps], ends[::-1] if a.kind == "reverse" else ends, colors[a.kind]
-                )
+                self.held.append((a.step, since.pop(a.step), at))
+            elif a.kind in _KINDS:
+                steps = a.end - a.step if a.kind == "run" else 1
+                ends = a.step, a.step + steps
+                self._add(a.kind, at, steps, ends[::-1] if a.kind == "reverse" else ends)
                 at += steps
-        for step, begin in since.items():
-            ax.plot([begin, at], [step, step], "k:", lw=0.8)
-        ax.set(xlabel="runs and adjoints of steps", ylabel="step", title=repr(self)[1:-1])
-        return ax
+        self._add_memory(at, held)
+        self.held += [(step, begin, at) for step, begin in since.items()]
+
+    def _add_memory(self, at: int, held: Holdings) -> None:
+        states = sum(size for _, size in held.states.values())
+        self.memory.append((at, states, held.used - states))
+
+    def _add(self, kind: str, at: int, steps: int, ends: tuple[int, ...]) -> None:
+        x, y = self.lines[kind]
+        x += [at, at + steps, math.nan]
+        y += [*ends, math.nan]
 
 
 @checked
