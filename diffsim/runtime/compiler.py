@@ -47,6 +47,7 @@ def translate(
         default_fp=options.default_fp,
         default_ip=options.default_ip,
         debug=options.debug,
+        strict=options.strict,
     )
 
 

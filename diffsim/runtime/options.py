@@ -31,6 +31,7 @@ class Options:
     default_fp: ScalarType = f32
     default_ip: ScalarType = i32
     debug: bool = False
+    strict: bool = False
     fast_math: bool = False
     random_seed: int = 0
     cpu_max_num_threads: int = 0
@@ -77,6 +78,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 _PYTHON_TYPES = {float: f32, int: i32}
 _TYPES: dict[str, type] = {
     "debug": bool,
+    "strict": bool,
     "fast_math": bool,
     "random_seed": int,
     "cpu_max_num_threads": int,

@@ -352,6 +352,9 @@ def init(  # noqa: D417 - each option has its line
         default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
         debug: check bounds, divisions of integers and assertions in every kernel, and look for NaN and
             infinities (slower).
+        strict: a float that a kernel assigns to an integer (an element, a local, a parameter of a func, its
+            result) is an error, and so is a break or return in a parallel loop; else the float loses its
+            fraction, the loop runs in order, and a warning says so.
         fast_math: let the compiler reorder floating-point arithmetic and approximate divisions. Off by
             default: f64 means f64.
         random_seed: start of the random numbers.

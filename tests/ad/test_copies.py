@@ -469,7 +469,7 @@ def test_stop_grad_of_a_field_in_python():
 
 
 def test_stop_grad_of_a_field_in_a_kernel():
-    """Taichi's statement: the whole kernel, wherever in it the statement stands."""
+    """Taichi's statement: the whole loop, wherever in it the statement stands."""
     x, y, L = make(3, None), make(3, None), make((), None)
     X, Y = filled(x), filled(y, 1)
 
@@ -500,6 +500,48 @@ def test_stop_grad_of_a_field_in_a_kernel():
     assert not b.grad.to_numpy().any()
     np.testing.assert_allclose(a.grad.to_numpy(), B[:, 0] * np.linalg.norm(B, axis=1))
     assert A.any()
+
+
+def test_stop_grad_of_a_field_holds_for_the_loop_around_it():
+    x, L = make(3, None), make((), None)
+    X = filled(x)
+
+    @ds.kernel
+    def two():
+        for i in x:
+            L[None] += x[i] ** 2
+        for i in x:
+            L[None] += x[i] ** 3
+            ds.stop_grad(x)
+
+    @ds.kernel(simplicity="relaxed")
+    def inner():
+        for i in range(1):
+            s, p = ds.f64(0.0), ds.f64(1.0)
+            for k in range(3):
+                ds.stop_grad(x)
+                s += x[k] ** 2
+            k = 0
+            while k < 3:
+                p *= x[k]
+                k += 1
+            L[None] += s + p
+
+    @ds.kernel(simplicity="relaxed")
+    def everywhere():
+        ds.stop_grad(x)
+        for i in x:
+            L[None] += x[i] ** 2
+
+    with ds.Tape(L):
+        two()
+    np.testing.assert_allclose(x.grad.to_numpy(), 2 * X)
+    with ds.Tape(L):
+        inner()
+    np.testing.assert_allclose(x.grad.to_numpy(), X.prod() / X)
+    with ds.Tape(L):
+        everywhere()
+    assert not x.grad.to_numpy().any()
 
 
 def test_stop_grad_of_a_gradient_in_a_kernel():

@@ -98,7 +98,7 @@ def run(program: Program, folder: Path) -> tuple[Path, BaseException]:
     """The error of a program, run as a file of its own."""
     file = folder / (re.sub(r"\W+", "_", program.name) + ".py")
     file.write_text(program.text, encoding="utf-8")
-    ds.init(offline_cache=False)
+    ds.init(offline_cache=False, strict=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -119,7 +119,7 @@ def test_advice_to_lift_a_rule_can_be_followed(program, tmp_path):
     file, error = run(program, tmp_path)
     advised = 'ds.init(rules="lifted") lifts' in str(error)
     assert not advised or "tape.stats()" in error.hint, "what it costs"
-    ds.init(offline_cache=False, rules="lifted")
+    ds.init(offline_cache=False, strict=True, rules="lifted")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

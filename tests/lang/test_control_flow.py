@@ -640,3 +640,34 @@ def test_condition_of_a_while_that_draws(cpu):
     assert (abs(found - exact) < 5 * np.sqrt(exact / n)).all()
     drawn = turns.to_numpy().sum()
     assert abs(total.to_numpy().sum() / drawn - 0.5) < 5 / np.sqrt(12 * drawn)
+
+
+def test_an_early_end_of_an_outermost_loop_runs_it_in_order(cpu):
+    ds = cpu
+    x = ds.field(ds.f64, 10, needs_grad=True)
+    loss = ds.field(ds.f64, (), needs_grad=True)
+    x.from_numpy(np.arange(10.0))
+
+    @ds.kernel
+    def find(a: ds.f64) -> ds.i32:
+        for i in x:
+            if x[i] >= a:
+                return i
+        return -1
+
+    @ds.kernel(simplicity="relaxed")
+    def squares(a: ds.f64):
+        for i in range(10):
+            if x[i] >= a:
+                break
+            loss[None] += x[i] ** 2
+        for i in range(10):
+            loss[None] += x[i]
+
+    with pytest.warns(UserWarning, match="this return ends the loop early") as seen:
+        assert (find(4.5), find(100.0)) == (5, -1)
+    assert len(seen) == 1  # once
+    with pytest.warns(UserWarning, match="this break ends the loop early"), ds.Tape(loss):
+        squares(4.0)
+    assert loss[None] == 14 + 45
+    assert x.grad.to_numpy().tolist() == [1, 3, 5, 7, 1, 1, 1, 1, 1, 1]

@@ -184,3 +184,66 @@ def test_a_number_that_does_not_fit_is_an_error_with_debug():
             sign(2**31)
     assert "f.i8[i] = a + i" in str(caught.value)
     assert "convert it with ds.cast" in str(caught.value)
+
+
+def test_a_float_for_an_integer_loses_its_fraction_with_a_warning():
+    f = Fields()
+
+    @ds.func
+    def half(n: ds.i32):
+        return n / 2
+
+    @ds.kernel
+    def store(a: ds.f32) -> ds.i32:
+        f.i32[0] = 1.5
+        f.i32[1] = a
+        f.i32[2] += a
+        s = 0
+        for k in range(4):
+            s += 0.75
+        f.i32[3] = s
+        f.f32[0] = half(a)
+        f.i32[4] = 2.0
+        return a
+
+    found = warned(store, -2.75)
+    assert [line for _, line in found] == [1, 2, 3, 6, 8, 10]
+    assert found[0][0] == "x_i32 holds i32: 1.5 becomes 1; if that is meant: ds.cast(1.5, ds.i32)"
+    assert "the fraction of an f32 is dropped, and its derivative is 0" in found[1][0]
+    assert "n of half holds i32" in found[4][0]
+    assert "the result holds i32" in found[5][0]
+    assert f.i32.to_numpy()[:5].tolist() == [1, -2, -2, 0, 2]
+    assert f.f32[0] == -1.0
+
+
+@pytest.mark.filterwarnings("ignore::diffsim.PrecisionLoss")
+def test_the_derivative_of_a_dropped_fraction_is_0():
+    n = ds.field(ds.i32, ())
+    x, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def whole():
+        n[None] = 10.0 * x[None]
+
+    @ds.kernel
+    def use():
+        loss[None] = n[None] * x[None]
+
+    x[None] = 0.37
+    with ds.Tape(loss):
+        whole()
+        use()
+    assert loss[None] == pytest.approx(3 * 0.37)
+    assert x.grad[None] == 3.0
+
+
+def test_strict_refuses_it():
+    ds.init(arch=ds.cpu, strict=True)
+    f = Fields()
+
+    @ds.kernel
+    def store(a: ds.f32):
+        f.i32[0] = a
+
+    with pytest.raises(ds.KernelTypeError, match="would lose its fraction"):
+        store(1.5)

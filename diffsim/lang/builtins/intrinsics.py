@@ -506,8 +506,9 @@ def _stop_grad(
 
 stop_grad = Intrinsic(
     "stop_grad",
-    "The value itself, with derivative 0. As a statement with a field, `ds.stop_grad(x)`: all that this "
-    "kernel reads from x is constant. In Python: what the field x holds now is a constant on the tape.",
+    "The value itself, with derivative 0. As a statement with a field, `ds.stop_grad(x)`: all that the loop "
+    "around it (outside of loops: the kernel) reads from x is constant. In Python: what the field x holds "
+    "now is a constant on the tape.",
     _stop_grad,
     lambda x: runtime().stop_grad(x),
 )

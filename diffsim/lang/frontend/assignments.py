@@ -23,7 +23,7 @@ from diffsim.lang.frontend import (
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import expr, value
 from diffsim.lang.frontend.functions import custom_derivatives, structs
-from diffsim.lang.frontend.narrowing import narrowed
+from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
 from diffsim.lang.frontend.operators import arithmetic, folding
 from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.subscripts import resolve_component
@@ -209,13 +209,14 @@ def stored(
                 f"store one number, or {an(mem.dtype)}" if mem.dtype.shape else "store one number",
             )
         have = cx.builder.broadcast(have, want)
-    # Refused, not warned about: integers have no gradients, so a derivative would be lost without notice.
-    if have.type.is_float and not want.is_float:
-        raise cx.type_error(
-            node,
-            f"an element of {mem.name} is {an(mem.dtype)}, {an(have.type)} would lose its fraction",
-            hint=f"convert it: ds.cast(value, ds.{want.scalar})",
-        )
+    refuse_fraction(
+        cx,
+        have,
+        want.scalar,
+        node,
+        f"an element of {mem.name} is {an(mem.dtype)}, {an(have.type)} would lose its fraction",
+        f"convert it: ds.cast(value, ds.{want.scalar})",
+    )
     return narrowed(cx, have, want.scalar, mem.name)
 
 

@@ -22,10 +22,12 @@ from diffsim.errors import (
     KernelSyntaxError,
     KernelTypeError,
     Span,
+    warn,
 )
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Mem, Stmt, Task, Value
+from diffsim.ir.nodes import Block, Let, Load, Mem, Stmt, Task, Value
 from diffsim.ir.op import TABLE
+from diffsim.ir.traversal import Rewriter
 from diffsim.ir.types import Type, i32
 from diffsim.lang.frontend.values import (
     Environment,
@@ -122,7 +124,7 @@ class TranslationContext:
 
     Attributes:
         mems: the memories that the kernel accesses, in order of their first use.
-        constant_mems: those that the statement `ds.stop_grad(x)` makes constant.
+        constant_mems: those that the statement `ds.stop_grad(x)` makes constant in the innermost loop.
         running: the funcs that are being inlined, outermost first.
         level: nesting depth of loops and branches; 0 at kernel level.
         in_task: whether the body of a parallel loop is under translation.
@@ -137,10 +139,13 @@ class TranslationContext:
         result: the memory that the kernel's result is stored into.
     """
 
-    def __init__(self, builder: Builder, frame: Frame, *, debug: bool = False) -> None:
+    def __init__(
+        self, builder: Builder, frame: Frame, *, debug: bool = False, strict: bool = False
+    ) -> None:
         self.builder = builder
         self.frame = frame
         self.debug = debug
+        self.strict = strict
         # A dictionary as an ordered set: the order of the memories
         # is part of the IR, and must be the same in each run.
         self.mems: dict[Mem, None] = {}
@@ -168,6 +173,24 @@ class TranslationContext:
     def is_outside(self) -> bool:
         """Whether a loop here would be an outermost one, which runs in parallel."""
         return not self.running and self.level == 0 and not self.in_task
+
+    def warn_once(self, message: str, category: type[Warning], span: Span) -> None:
+        """Warn, once per line: unrolled loops and inlined funcs are translated several times."""
+        if (span.file, span.line) not in self.warned_lines:
+            self.warned_lines.add((span.file, span.line))
+            warn(message, category, span)
+
+    @contextlib.contextmanager
+    def loop_body(self, stmts: list[Stmt]) -> Iterator[None]:
+        """Translate the body of a loop, whose statements are these: its `ds.stop_grad(x)` holds for it alone.
+
+        It holds for all of the body, also for what is loaded before the statement.
+        """
+        outer, self.constant_mems = self.constant_mems, set()
+        yield
+        if self.constant_mems:
+            stmts[:] = Constants(self.constant_mems).block(Block(stmts)).stmts
+        self.constant_mems = outer
 
     @contextlib.contextmanager
     def indices_once(self, node: ast.expr) -> Iterator[None]:
@@ -513,3 +536,28 @@ def load_struct(cx: TranslationContext, var: StructVar, name: str) -> StructValu
 def load_local(cx: TranslationContext, thing: Evaluated) -> Evaluated:
     """Return a local as a value, loading it first if it lives in a temporary."""
     return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, KernelLocal) else thing
+
+
+class Constants(Rewriter):
+    """Stops derivatives at everything loaded from certain memories: the statement `ds.stop_grad(x)`."""
+
+    def __init__(self, mems: set[Mem]) -> None:
+        super().__init__()
+        self.mems = mems
+
+    # Values keep their identity: only loads are rewritten, and no code is duplicated.
+    def fresh(self, v: Value) -> Value:
+        return v
+
+    def task(self, t: Task) -> Task:
+        return t.replace(bounds=self.block(t.bounds), body=self.block(t.body))
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if isinstance(s, Load) and s.mem in self.mems:
+            # The old output is bound to the op's result, so that all uses see the constant.
+            read = Value(s.out.type)
+            return [
+                Load(read, s.mem, s.index, s.span),
+                Let(s.out, TABLE["stop_grad"], (read,), s.span),
+            ]
+        return [self.copy(s)]

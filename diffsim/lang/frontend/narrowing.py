@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 
-from diffsim.errors import warn
 from diffsim.ir.check_messages import DOES_NOT_FIT
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.types import ScalarType, converted, promote
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.host.source import SyntaxNode
 
 # The depth of expressions that the range analysis follows: each level may double its work.
 _DEPTH = 6
@@ -35,9 +35,26 @@ def narrowed(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> Val
     return cx.builder.cast(v, to)
 
 
+def refuse_fraction(
+    cx: TranslationContext,
+    v: Value,
+    to: ScalarType,
+    node: SyntaxNode,
+    problem: str,
+    hint: str,
+) -> None:
+    """Refuse a float for a boolean, and with `strict=True` for an integer; `narrowed` warns of others."""
+    if v.type.is_float and (to.is_bool or (to.is_int and cx.strict)):
+        raise cx.type_error(node, problem, hint)
+
+
 def _constant(cx: TranslationContext, v: Const, to: ScalarType, name: str) -> None:
-    """Warn of a constant integer that does not fit."""
-    if to.is_int and not to.holds(v.value):
+    """Warn of a constant that does not fit, or has a fraction."""
+    if to.is_int and v.type.is_float:
+        if v.value != converted(v.value, to):
+            message = f"{name} holds {to}: {v.value} becomes {converted(v.value, to)}"
+            _warn(cx, f"{message}; if that is meant: ds.cast({v.value}, ds.{to})")
+    elif to.is_int and not to.holds(v.value):
         message = f"{name} holds {to}: {v.value} does not fit and becomes {converted(v.value, to)}"
         _warn(cx, f"{message}; if that is meant: ds.cast({v.value}, ds.{to})")
 
@@ -47,6 +64,13 @@ def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> No
     have = v.type.scalar
     if to.is_float:
         _warn(cx, f"{name} holds {to}: storing {have} loses precision")
+        return
+    if have.is_float:
+        _warn(
+            cx,
+            f"{name} holds {to}: the fraction of an {have} is dropped, and its derivative is 0; if that is "
+            f"meant: ds.cast(value, ds.{to})",
+        )
         return
     least, largest = _range(cx, v)
     if to.holds(least) and to.holds(largest):
@@ -72,15 +96,7 @@ def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> No
 
 
 def _warn(cx: TranslationContext, message: str) -> None:
-    """Warn, once per line."""
-    span = cx.builder.span
-    # Unrolled loops and inlined funcs are translated several times.
-    if (
-        span.file,
-        span.line,
-    ) not in cx.warned_lines:
-        cx.warned_lines.add((span.file, span.line))
-        warn(message, PrecisionLoss, span)
+    cx.warn_once(message, PrecisionLoss, cx.builder.span)
 
 
 def note_merged_range(cx: TranslationContext, out: Value, a: Value, b: Value) -> None:

@@ -29,7 +29,7 @@ from diffsim.lang.frontend.context import (
     load_local,
     with_members,
 )
-from diffsim.lang.frontend.narrowing import narrowed, note_merged_range
+from diffsim.lang.frontend.narrowing import narrowed, note_merged_range, refuse_fraction
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar, Undefined
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import describe
@@ -405,17 +405,14 @@ def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Syntax
             f"{name} is {an(t)} and can not become {an(v.type)}",
             hint=f"use another name for {an(v.type)}",
         )
-    # Within integers or floats `narrowed` converts, with a
-    # warning; from float to integer it would change the meaning.
-    if (v.type.is_float and not t.is_float) or (t.is_bool and not v.type.is_bool):
-        raise cx.type_error(
-            node,
-            f"{name} is {an(t)} and can not become {an(v.type)}",
-            hint=f"start it as a float ({name} = 0.0), or convert the new value: "
-            f"ds.cast(..., ds.{t.scalar})"
-            if name.isidentifier() and t.is_int
-            else f"convert it: ds.cast(..., ds.{t.scalar})",
-        )
+    problem = f"{name} is {an(t)} and can not become {an(v.type)}"
+    convert = f"ds.cast(..., ds.{t.scalar})"
+    if t.is_bool and not v.type.is_bool:
+        raise cx.type_error(node, problem, f"convert it: {convert}")
+    hint = f"convert it: {convert}"
+    if name.isidentifier() and t.is_int:
+        hint = f"start it as a float ({name} = 0.0), or convert the new value: {convert}"
+    refuse_fraction(cx, v, t.scalar, node, problem, hint)
     return narrowed(cx, v, t.scalar, name)
 
 
@@ -444,7 +441,7 @@ def for_region(
     note_range(cx, index, lo, hi)
     carried.enter_body({CONTINUE: False})
     cx.level += 1
-    with b.block() as stmts:
+    with b.block() as stmts, cx.loop_body(stmts):
         body(index)
         b.span = span
         yields = carried.end_body()
@@ -532,7 +529,7 @@ def while_region(
     # 3. The body, from the bindings at its start: where it runs, no flag is set.
     unset = {flag: False for flag in flags if flag != RESULT}
     carried.enter_body({CONTINUE: False, **unset})
-    with b.block() as stmts:
+    with b.block() as stmts, cx.loop_body(stmts):
         body()
         b.span = span
         yields = carried.end_body()

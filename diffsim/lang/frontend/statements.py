@@ -189,8 +189,9 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
     is_static = cx.is_outside and iteration_spaces.is_static(cx, node.iter)
     options = tasks.loop_options(cx, node, is_static=is_static)
     known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
-    # Outermost loops are parallel, and no others: a rule that users can see in the source.
-    if cx.is_outside and not is_static and not options.serialize:
+    # Outermost loops are parallel unless they end early, and no others: a rule that users see in the source.
+    is_parallel = cx.is_outside and not is_static and not options.serialize
+    if is_parallel and not _early_end(cx, node):
         tasks.parallel_for(cx, node, block, options)
     else:
         space = iteration_spaces.iteration_space(cx, node.iter)
@@ -203,6 +204,21 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
     # value is not carried, so the name has none.
     for name in known:
         cx.env[name] = Undefined("is the index of a loop above, and has no value after it")
+
+
+def _early_end(cx: TranslationContext, node: ast.For) -> bool:
+    """Return whether a loop at kernel level has a break or return, which only a loop in order can obey."""
+    ends = find(node.body, ast.Break) or next(returns(node.body), None)
+    if ends is None or cx.strict:
+        return False
+    word = "break" if isinstance(ends, ast.Break) else "return"
+    cx.warn_once(
+        f"this {word} ends the loop early, so its iterations run in order, in one thread; if that is meant: "
+        "ds.loop_config(serialize=True) before the loop",
+        UserWarning,
+        cx.span(ends),
+    )
+    return True
 
 
 def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:

@@ -28,7 +28,7 @@ from diffsim.lang.frontend.context import (
 )
 from diffsim.lang.frontend.expressions import expr
 from diffsim.lang.frontend.functions import by_reference
-from diffsim.lang.frontend.narrowing import narrowed
+from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
 from diffsim.lang.frontend.regions import keep_type, note_range
 from diffsim.lang.frontend.values import KernelLocal
 from diffsim.lang.host.source import SyntaxNode
@@ -165,7 +165,7 @@ def parallel_for(
     cx.env[CONTINUE] = False
     # Without BREAK in the environment, `break` is refused.
     cx.env.pop(BREAK, None)
-    with b.block() as stmts:
+    with b.block() as stmts, cx.loop_body(stmts):
         if space.start is not None:
             space.start = _again(cx, node, bounds, space.start)
         iteration_spaces.bind_target(cx, node.target, space.item(cx, list(axes)))
@@ -276,13 +276,13 @@ def kernel_return(cx: TranslationContext, node: ast.Return) -> None:
         )
     thing = cx.value(expr(cx, node.value), node.value, "the result")
     t = cx.result.dtype
-    # A result declared as an integer does not silently cut off fractions.
-    if thing.type.shape != t.shape or (thing.type.is_float and not t.is_float):
-        raise cx.type_error(
-            node.value,
-            f"the kernel says that it returns {an(t)}, this is {an(thing.type)}",
-            f"write -> ds.{thing.type} in its def, or convert: ds.cast(..., ds.{t.scalar})"
-            if not thing.type.shape and not t.shape
-            else "write the right type behind -> in its def: ds.f32, ds.types.vector(n, ds.f32), ...",
-        )
+    problem = f"the kernel says that it returns {an(t)}, this is {an(thing.type)}"
+    hint = (
+        "write the right type behind -> in its def: ds.f32, ds.types.vector(n, ds.f32), ..."
+        if thing.type.shape or t.shape
+        else f"write -> ds.{thing.type} in its def, or convert: ds.cast(..., ds.{t.scalar})"
+    )
+    if thing.type.shape != t.shape:
+        raise cx.type_error(node.value, problem, hint)
+    refuse_fraction(cx, thing, t.scalar, node.value, problem, hint)
     cx.builder.store(cx.use(cx.result), (), narrowed(cx, thing, t.scalar, "the result"))

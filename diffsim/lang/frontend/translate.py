@@ -10,12 +10,10 @@ from typing import Any
 
 from diffsim.errors import DiffsimError, InternalError, KernelSyntaxError
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Arg, Kernel, Let, Load, Mem, Stmt, Task, Value
-from diffsim.ir.op import TABLE
-from diffsim.ir.traversal import Rewriter
+from diffsim.ir.nodes import Arg, Kernel, Mem
 from diffsim.ir.types import ScalarType, Type, an
 from diffsim.lang.frontend import statements, tasks
-from diffsim.lang.frontend.context import RETURN, Frame, TranslationContext
+from diffsim.lang.frontend.context import RETURN, Constants, Frame, TranslationContext
 from diffsim.lang.frontend.functions import inlining
 from diffsim.lang.host.observations import Observation
 from diffsim.lang.host.source import Source
@@ -46,6 +44,7 @@ def translate(
     default_fp: ScalarType,
     default_ip: ScalarType,
     debug: bool,
+    strict: bool = False,
 ) -> Translation:
     """Translate a kernel.
 
@@ -57,6 +56,7 @@ def translate(
         default_fp: type of float literals on their own.
         default_ip: type of int literals on their own.
         debug: whether assertions are translated.
+        strict: whether a float that is assigned to an integer is an error; else it is a warning.
 
     Raises:
         KernelSyntaxError, KernelNameError, KernelTypeError: with the user's line.
@@ -64,7 +64,7 @@ def translate(
     head = source.head()
     builder = Builder(head, default_fp, default_ip)
     frame = Frame(source, None)
-    cx = TranslationContext(builder, frame, debug=debug)
+    cx = TranslationContext(builder, frame, debug=debug, strict=strict)
     frame.env.update(bindings)
     # 1. The state: parameters are bound like locals, and the result is a memory that the launch reads.
     tasks.start_random_stream(cx)
@@ -104,32 +104,7 @@ def translate(
                 "add a return, or take the -> away",
             )
         inlining.check_returns(cx, source)
-    # 4. `ds.stop_grad(x)` holds for all of the kernel, also for what was loaded before the statement.
-    made = tuple(map(_Constants(cx.constant_mems).task, cx.tasks) if cx.constant_mems else cx.tasks)
+    # 4. Outside of loops `ds.stop_grad(x)` holds for all of the kernel.
+    made = tuple(map(Constants(cx.constant_mems).task, cx.tasks) if cx.constant_mems else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
     return Translation(kernel, cx.observations.settled(), uses_random=cx.uses_random)
-
-
-class _Constants(Rewriter):
-    """Stops derivatives at everything loaded from certain memories: the statement `ds.stop_grad(x)`."""
-
-    def __init__(self, mems: set[Mem]) -> None:
-        super().__init__()
-        self.mems = mems
-
-    # Values keep their identity: only loads are rewritten, and no code is duplicated.
-    def fresh(self, v: Value) -> Value:
-        return v
-
-    def task(self, t: Task) -> Task:
-        return t.replace(bounds=self.block(t.bounds), body=self.block(t.body))
-
-    def stmt(self, s: Stmt) -> list[Stmt]:
-        if isinstance(s, Load) and s.mem in self.mems:
-            # The old output is bound to the op's result, so that all uses see the constant.
-            read = Value(s.out.type)
-            return [
-                Load(read, s.mem, s.index, s.span),
-                Let(s.out, TABLE["stop_grad"], (read,), s.span),
-            ]
-        return [self.copy(s)]

@@ -242,9 +242,9 @@ def _parameter(
     """Convert an argument to the annotated type of its parameter; refuse what would lose something."""
     v = cx.value(given, node, f"the argument {name}")
     shape = t.shape if isinstance(t, TensorType) else ()
-    # A float for an integer parameter would lose its fraction, and its derivative.
+    # A float for an integer parameter loses its fraction, and its derivative.
     to_int = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
-    if v.type.shape != shape or (to_int and v.type.is_float):
+    if v.type.shape != shape or (cx.strict and to_int and v.type.is_float):
         want = an(t) if isinstance(t, (ScalarType, TensorType)) else f"of type {t.__name__}"
         raise cx.type_error(
             node, f"{name} of {func.source.name} is {want}, not {an(v.type)}", _head(func)
