@@ -226,6 +226,35 @@ def test_extrapolated_differences():
     assert not off(eps=1e-3)
 
 
+def test_differences_from_many_steps():
+    """Ridders's method finds an error of 1e-9 in a given gradient, at steep places and close to a pole."""
+    x, y = field("x", values=np.linspace(0.01, 0.9, N)), field("y")
+    off = ds.field(ds.f64, shape=())
+
+    @ds.func
+    def steep(u):
+        return ds.tanh(20.0 * (u - 0.5)) + 1.0 / (u * u + 0.01)
+
+    @ds.func_grad(steep)
+    def adj_steep(u, adj):
+        t, r = ds.tanh(20.0 * (u - 0.5)), 1.0 / (u * u + 0.01)
+        ds.adjoint[u] += adj * (20.0 * (1.0 - t * t) - 2.0 * u * r * r) * (1.0 + off[None])
+
+    @ds.kernel
+    def run():
+        for i in x:
+            y[i] = steep(x[i]) + ds.log(x[i])  # steps from 0.01 leave the domain of log
+
+    def passes(how):
+        return ds.ad.gradcheck(run, [x], [y], differences=how, raise_exception=False)
+
+    assert passes("ridders")
+    off[None] = 1e-9
+    assert not passes("ridders")
+    with pytest.raises(ds.FieldError, match=r"(?s)no complex step; .ridders. is nearly as exact"):
+        passes("complex-step")
+
+
 def test_large_numbers_of_little_precision():
     """A step of 0.01 is lost beside 1e6 in f32; it grows with the number."""
     x, y = (field(n, dtype=ds.f32, values=np.linspace(1e6, 2e6, N)) for n in "xy")
@@ -237,6 +266,7 @@ def test_large_numbers_of_little_precision():
 
     assert ds.ad.gradcheck(double, [x], [y])
     assert ds.ad.gradcheck(double, [x], [y], differences="richardson")
+    assert ds.ad.gradcheck(double, [x], [y], differences="ridders")
 
 
 def test_random_directions():

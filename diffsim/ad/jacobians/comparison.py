@@ -148,7 +148,11 @@ def explain(program: Program, wrong: Compared, options: Options, launch: str) ->
     )
 
 
-_NAMES = {"central": "central differences", "richardson": "extrapolated differences"}
+_NAMES = {
+    "central": "central differences",
+    "richardson": "extrapolated differences",
+    "ridders": "extrapolated differences",
+}
 
 
 def _said_of_step(program: Program, wrong: Compared, options: Options) -> str:
