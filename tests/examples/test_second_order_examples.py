@@ -1,4 +1,4 @@
-"""Examples of second derivatives: a beam by Newton's method, against forces and a solve in NumPy."""
+"""Examples of second derivatives and Jacobians: against formulas in NumPy, differences, known results."""
 
 import importlib
 import sys
@@ -88,3 +88,48 @@ def test_newton_cg_finds_the_minimum(example):
     assert np.abs(found - before).max() > 1e-2
     assert np.abs(slope_of(beam, cg, found)).max() < 1e-8
     np.testing.assert_allclose(found, solve(beam, cg, before), rtol=0, atol=1e-9)
+
+
+@pytest.fixture
+def hand(example):
+    tracking = example("hand_tracking")
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    return tracking, tracking.Hand(rings=3, around=4)
+
+
+def test_hand_tracking_finds_the_pose(hand):
+    tracking, hand = hand
+    truth = tracking.random_pose(np.random.default_rng(5))
+    hand.residuals(truth)
+    hand.measured.copy_from(hand.points)
+    start = np.zeros(tracking.PARAMETERS)
+    # At rest the two frames of a point name the same place.
+    hand.residuals(start)
+    both = [hand.skin.first, hand.skin.second]
+    roots = {15: (np.eye(3), np.zeros(3))}
+    for f, finger in enumerate(tracking.FINGERS):
+        turn = tracking.turned_sideways(finger.angle)
+        for k in range(3):
+            along = np.array([sum(finger.lengths[:k]), 0.0, 0.0])
+            roots[3 * f + k] = turn, np.array(finger.root) + turn @ along
+    for bone, where in zip(hand.skin.bones.T, both, strict=True):
+        at = [roots[b][0] @ p + roots[b][1] for b, p in zip(bone, where, strict=True)]
+        np.testing.assert_allclose(hand.points.to_numpy(), at, atol=1e-15)
+    # The Jacobian is that of differences, and the fit finds the pose.
+    hand.pose.from_numpy(truth)
+    found, h = hand.jacobian(), 1e-6
+    for k, column in enumerate(found.T):
+        ends = [hand.residuals(truth + s * h * np.eye(len(truth))[k]) for s in (1, -1)]
+        np.testing.assert_allclose(column, (ends[0] - ends[1]) / (2 * h), rtol=0, atol=1e-9)
+        assert np.abs(column).max() > 1e-3
+    hand.pose.from_numpy(truth)
+    other = ds.ad.jacobian(hand.run, [hand.pose], [hand.residual])
+    np.testing.assert_allclose(found, other[hand.pose, hand.residual], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(tracking.fit(hand, start, 30).pose, truth, rtol=0, atol=1e-9)
+
+
+def test_hand_tracking_as_users_start_it(example, tmp_path):
+    found = example("hand_tracking").main(["--iterations", "2", "--out", tmp_path, "--noise", "0"])
+    assert found.errors[2] < 0.7 * found.errors[0]
+    for name in ("hand_tracking.png", "hand_tracking.gif", "hand_tracking.html", "loss.png"):
+        assert (tmp_path / name).exists()
