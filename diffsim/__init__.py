@@ -4,9 +4,10 @@ Kernels over fields are compiled through diffsim's own IR and LLVM, and differen
 is right, or it is refused with an error that names the line.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from diffsim import ad, errors, math, optim, tools
+from diffsim import gui as _gui
 
 # Not in `__all__`: a star import leaves the names of JAX and PyTorch alone.
 from diffsim import jax as jax
@@ -33,7 +34,7 @@ from diffsim.errors import (
     SolveError,
     UnknownAttributeError,
 )
-from diffsim.gui import GUI, hex_to_rgb, rgb_to_hex
+from diffsim.gui import hex_to_rgb, rgb_to_hex
 
 # Ops work on numbers, vectors, fields' elements and NumPy arrays alike, in kernels and in Python.
 from diffsim.ir.ops import (
@@ -171,10 +172,14 @@ _install(
         forget_kernels=_forget_all,
     )
 )
-# Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
+if TYPE_CHECKING:
+    from diffsim.gui.gui import GUI
+else:
+    # Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
+    def __getattr__(name: str) -> Any:
+        if name == "GUI":
+            globals()[name] = _gui.GUI  # the next use finds it at once
+            return _gui.GUI
         raise absent(__name__, name, __all__, {"ds.ad": ad.__all__, "ds.optim": optim.__all__})
 
 

@@ -82,7 +82,7 @@ class Animation:
             data,
             format=self.format,
             save_all=True,
-            append_images=(opened(f) for f in self.frames[1:]),
+            append_images=[opened(f) for f in self.frames[1:]],  # opened, and not decoded yet
             duration=1000 / self.rate,  # [ms]
             loop=0,
         )

@@ -66,10 +66,11 @@ class NoView:
 class PictureView(NoView):
     """A picture beside the program, written anew at most once a second; said once."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, reason: str = "") -> None:
         self.path = os.path.abspath(re.sub(r"[^\w.-]+", "_", name).strip("_.") + ".png")
         self.written = 0.0  # when it was last written [s]; 0: never
         self.last: np.ndarray | None = None
+        self.reason = reason
 
     def show(self, pixels: np.ndarray) -> None:
         now = time.monotonic()
@@ -78,8 +79,9 @@ class PictureView(NoView):
             return
         if not self.written:
             print(
-                f"diffsim: there is no display, so frames go to {self.path}, anew every second. "
-                'gui.show("film.gif") makes a film; MPLBACKEND=WebAgg shows a window in a browser.',
+                f"diffsim: no window can be opened here{self.reason}, so frames go to {self.path}, anew "
+                'every second. gui.show("film.gif") makes a film; MPLBACKEND=WebAgg, with the package '
+                "tornado, shows them in a browser.",
                 file=sys.stderr,
             )
         self.last = None

@@ -59,7 +59,7 @@ class Widget:
         if self.kind == "button":
             canvas.text(self.text, left + 6, bottom + height - 6, 24, _INK)
             return
-        canvas.text(f"{self.text}: {self.value:.6g}", left + 6, bottom + height, 16, _INK)
+        canvas.text(f"{self.text}: {self.value:.6g}", left + 6, bottom + height - 2, 15, _INK)
         if self.kind == "slider":
             canvas.fill(left + _PADDING, bottom + _PADDING, _WIDTH - 2 * _PADDING, 3, _BAR)
             part = (self.value - self.minimum) / ((self.maximum - self.minimum) or 1)

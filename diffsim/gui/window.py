@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,17 +19,24 @@ Receive = Callable[[Event], None]
 
 def open_view(name: str, res: tuple[int, int], fullscreen: bool, receive: Receive) -> View:
     """Open what there is: a window, else a notebook, else a picture in a file."""
-    import matplotlib
+    try:
+        # Loading it chooses the first backend that works here; without a display that is agg, which has no
+        # window, whatever MPLBACKEND says.
+        from matplotlib import pyplot
 
-    # Chooses the first backend that works here; without a display that is agg, which has no window.
-    backend = matplotlib.get_backend().lower()
-    if any(word in backend for word in ("inline", "nbagg", "ipympl", "widget")):
-        return NotebookView()
-    if backend in {"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"}:
-        return PictureView(name)
-    return FigureView(name, res, fullscreen, receive)
+        backend = pyplot.get_backend().lower()
+        if any(word in backend for word in ("inline", "nbagg", "ipympl", "widget")):
+            return NotebookView()
+        if backend in {"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"}:
+            return PictureView(name)
+        return FigureView(name, res, fullscreen, receive)
+    except (
+        Exception
+    ) as problem:  # each backend has errors of its own, for a display that is not there
+        return PictureView(name, f" ({str(problem).splitlines()[0]})")
 
 
+_BLACK = np.uint32(0xFF000000)
 _BUTTONS = {1: "LMB", 2: "MMB", 3: "RMB"}
 _KEYS = {
     "escape": "Escape", "enter": "Return", "tab": "Tab", "backspace": "BackSpace", " ": " ", "space": " ",
@@ -38,6 +47,16 @@ _KEYS = {
     "]": "bracketright", ";": "semicolon", "'": "apostrophe", "`": "grave", "\\": "backslash",
 }  # fmt: skip
 """Matplotlib's names of keys and Taichi's, which are those of X11."""
+_WITH_SHIFT = dict(
+    zip(
+        "exclam at numbersign dollar percent asciicircum ampersand asterisk parenleft parenright "
+        "underscore plus braceleft braceright bar colon quotedbl less greater question "
+        'asciitilde ! @ # $ % ^ & * ( ) _ + { } | : " < > ? ~'.split(),
+        2 * "1234567890-=[]\\;',./`",
+        strict=True,
+    )
+)
+"""Keys are named as without Shift, or one that is released after Shift would stay pressed."""
 
 
 def key_of(name: str | None) -> str | None:
@@ -46,7 +65,11 @@ def key_of(name: str | None) -> str | None:
         return None
     # A "+" alone is the key plus.
     plain = name if len(name) == 1 else name.rpartition("+")[2] or "+"
-    return _KEYS.get(plain, plain.lower() if len(plain) == 1 else plain.capitalize())
+    plain = _WITH_SHIFT.get(plain, plain)
+    if plain in _KEYS:
+        return _KEYS[plain]
+    # Letters as without Shift; F1 to F12. Other names are X11's already.
+    return plain.lower() if len(plain) == 1 else re.sub(r"^f(?=\d+$)", "F", plain)
 
 
 class FigureView:
@@ -119,7 +142,13 @@ class FigureView:
         if self.closed:
             return
         self.pixels[:] = pixels.view(np.uint32)[:, :, 0]
-        self.canvas.draw()
+        if self.web:
+            # A page asks for the frame when it has shown the one before, all of it: a page that opens later
+            # has none which changes could be made to.
+            self.canvas._force_full = True
+            self.canvas.draw_idle()
+        else:
+            self.canvas.draw()
         self.pump()
 
     def _draw(self, renderer: Any) -> None:
@@ -135,11 +164,15 @@ class FigureView:
             rows = (np.arange(max(int(height * scale), 1)) / scale).astype(np.intp)
             columns = (np.arange(max(int(width * scale), 1)) / scale).astype(np.intp)
             shown = shown[rows.clip(max=height - 1)[:, None], columns.clip(max=width - 1)]
-        x0, y0 = (across - shown.shape[1]) // 2, (up - shown.shape[0]) // 2
+        height, width = shown.shape
+        x0, y0 = (across - width) // 2, (up - height) // 2
         self.place = (float(x0), float(y0), scale)
-        picture = shown.view(np.uint8).reshape(*shown.shape, 4)
+        if shown.shape != (up, across):
+            framed = np.full((up, across), _BLACK)
+            framed[up - y0 - height : up - y0, x0 : x0 + width] = shown
+            shown = framed
         context = renderer.new_gc()
-        renderer.draw_image(context, x0, y0, picture[::-1])
+        renderer.draw_image(context, 0, 0, shown.view(np.uint8).reshape(up, across, 4)[::-1])
         context.restore()
 
     def pump(self) -> None:
@@ -195,8 +228,10 @@ class FigureView:
         from matplotlib.backends.backend_webagg import WebAggApplication
 
         WebAggApplication.initialize()
+        for logger in ("asyncio", "tornado.application"):
+            logging.getLogger(logger).addFilter(_is_worth_saying)
         address = f"http://{WebAggApplication.address}:{WebAggApplication.port}/"
-        print(f"diffsim: the window is at {address}", file=sys.stderr)
+        print(f"diffsim: the window is at {address}", file=sys.stderr, flush=True)
         if rcParams["webagg.open_in_browser"]:
             import webbrowser
 
@@ -209,3 +244,9 @@ class FigureView:
         loop = IOLoop.current()
         loop.call_later(seconds, loop.stop)
         loop.start()
+
+
+def _is_worth_saying(record: logging.LogRecord) -> bool:
+    """Drop what the server says where a page was closed while a frame was on its way to it."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or kind.__name__ != "WebSocketClosedError"

@@ -17,6 +17,7 @@ def start(folder, text, *, warnings="error", **environment):
     return subprocess.Popen(
         [sys.executable, "-W", warnings, str(script)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
