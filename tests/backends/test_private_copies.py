@@ -299,3 +299,29 @@ def test_pairs_have_the_same_bits_every_time(threads):
     np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-4, atol=2e-5 * abs(want).max())
     assert "@copies0" in attract.grad.llvm()
     assert re.search(r"store <\d+ x float> %\w+, ptr %\w+, align \d+", attract.grad.llvm())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_zeros_are_not_added_and_nan_is(cpu, threads):
+    # Many more elements than lanes are not copied, so these additions are atomic where two threads run.
+    cpu.init(cpu_max_num_threads=threads)
+    n, count = 20_000, 1_000_000
+    sums = cpu.field(cpu.f64, shape=count)
+    place, value = cpu.field(cpu.i32, shape=n), cpu.field(cpu.f64, shape=n)
+
+    @cpu.kernel
+    def add():
+        for i in place:
+            sums[place[i]] += value[i]
+
+    rng = np.random.default_rng(0)
+    where, what = rng.integers(0, 50, n), rng.normal(size=n) * (rng.random(n) < 0.3)
+    what[:4] = [np.nan, np.inf, -np.inf, -0.0]
+    where[:4] = [50, 51, 52, 53]
+    place.from_numpy(where.astype(np.int32))
+    value.from_numpy(what)
+    add()
+    expected = np.zeros(60)
+    np.add.at(expected, where, what)
+    np.testing.assert_allclose(sums.to_numpy()[:60], expected, rtol=1e-10, atol=1e-10)
+    assert "atomicrmw fadd" in add.llvm()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from diffsim.backends.llvm import diagnostics, loops, update_log, user_llvm
+from diffsim.backends.llvm import atomics, diagnostics, loops, update_log, user_llvm
 from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction, implementation
@@ -506,26 +506,7 @@ class FunctionLowering:
         self.update_atomically(s, at, v)
 
     def update_atomically(self, s: Atomic, at: str, v: str) -> None:
-        t = s.mem.dtype.scalar
-        if t.is_bool:
-            v = self.assign(f"zext i1 {v} to i8")
-            old = self.assign(
-                f"atomicrmw {s.op} ptr {at}, i8 {v}{self.scope} monotonic{self.module.alias(s.mem)}"
-            )
-            if s.out is not None:
-                self.names[s.out] = self.assign(f"trunc i8 {old} to i1")
-            return
-        # monotonic: the updates of one element are ordered among themselves, and nothing else is
-        # published by them. fmin and fmax ignore NaN, as minnum and maxnum do in `combine`.
-        word = {"add": "fadd" if t.is_float else "add", "min": "min", "max": "max"}.get(s.op, s.op)
-        if word in ("min", "max"):
-            word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
-        old = self.assign(
-            f"atomicrmw {word} ptr {at}, {t.llvm} {v}{self.scope} monotonic"
-            f"{self.module.alias(s.mem)}"
-        )
-        if s.out is not None:
-            self.names[s.out] = old
+        atomics.update_atomically(self, s, at, v)
 
     def update(self, op: str, mem: Mem, at: str, v: str) -> str:
         """Emit mem = op(mem, v), not atomically; return the old value."""
