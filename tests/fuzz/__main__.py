@@ -17,6 +17,7 @@ import time
 from tests.cuda import emulated
 from tests.fuzz import (
     advice,
+    bridges,
     by_hand,
     captured,
     cuda,
@@ -103,6 +104,10 @@ def tries(seed, on_cuda, in_order=False):
     ways.append(("lifted", functools.partial(programs.lifted, seed=seed)))
     ways.append(("forward", functools.partial(forward.verdict, seed=seed)))
     ways.append(twice)
+    if seed % 32 == 0:
+        ways += [
+            (k, functools.partial(bridges.verdict, seed=seed, library=k)) for k in bridges.LIBRARIES
+        ]
     if seed % 16 in (0, 4):
         ways.append(("sparse", functools.partial(sparse.verdict, seed=seed)))
     return (rewrites if seed % 8 == 4 else programs).make(seed), ways
