@@ -7,6 +7,8 @@ PYTHON ?= python3 python3.15 python3.14 python3.13 python3.12 python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# PyTorch and JAX have an environment of their own on top of .venv: `make test` is the same with and without.
+BRIDGES := $(VENV)/bridges
 ARGS ?=
 # A machine with a GPU may have no network to make .venv with.
 ANY_PYTHON = $(if $(wildcard $(READY)),$(BIN)/python,python3)
@@ -17,7 +19,7 @@ TOGETHER := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-bridges fuzz soak test-gpu bench-gpu demo check format bench clean
+.PHONY: help setup test test-bridges bridges fuzz soak test-gpu bench-gpu demo check format bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -27,10 +29,11 @@ setup: $(READY) ## Make .venv with diffsim and the development tools (the others
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS)
 
-test-bridges: $(READY) ## Install PyTorch and JAX for the CPU (1.5 GB), and run the tests that need them
-	@$(BIN)/python -m pip --disable-pip-version-check install -q --group bridges
-	@$(BIN)/python -m pytest -n 0 tests/bridges tests/examples/test_learned_controller.py \
+test-bridges: $(BRIDGES)/.ready ## Install PyTorch and JAX for the CPU (1.5 GB), and run the tests that need them
+	@$(BRIDGES)/bin/python -m pytest -n 0 tests/bridges tests/examples/test_learned_controller.py \
 	    tests/docs/test_docs.py -k 'bridges or controller' $(ARGS)
+
+bridges: $(BRIDGES)/.ready # what test-bridges needs, without the tests
 
 fuzz: $(READY) ## Look for programs with wrong gradients (ARGS="--minutes 60")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
@@ -68,6 +71,14 @@ bench: $(READY) ## Run the benchmarks
 clean: ## Remove .venv and everything else that was made here
 	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out examples/output
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(BRIDGES)/.ready: $(READY)
+	@echo "Installing PyTorch and JAX into $(BRIDGES)"
+	@$(BIN)/python -m venv --clear --without-pip $(BRIDGES)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > `$(BRIDGES)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/below.pth
+	@$(BIN)/python -m pip --disable-pip-version-check --python $(BRIDGES)/bin/python install -q --group bridges
+	@touch $@
 
 # An interpreter is tried by running it: a name on the path may be only a launcher for nothing.
 $(READY): pyproject.toml
