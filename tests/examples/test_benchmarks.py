@@ -6,6 +6,7 @@ run.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,20 @@ def test_workload_is_right(workload, tmp_path):
 )
 def test_gpu_benchmark_runs_dry(arguments, heading, tmp_path):
     assert heading in run("gpu/run.py", "--dry", *arguments, folder=tmp_path)
+
+
+def test_gallery_measures_a_row(tmp_path):
+    """Each row is an example and has an original; one of them is measured."""
+    quick = ("--rounds", "1", "--seconds", "0.01")
+    name, seconds, *_ = (
+        run("gallery.py", "--only", "billiards", *quick, folder=tmp_path).strip("| \n").split(" | ")
+    )
+    assert name == "billiards"
+    assert 0 < float(seconds) < 1
+    table = (ROOT / "benchmarks" / "gallery.py").read_text()
+    originals = (ROOT / "benchmarks" / "gallery_original.py").read_text()
+    rows = re.findall(r'    Row\(\s*"(\w+)"', table)
+    assert len(rows) >= 5
+    for row in rows:
+        assert (ROOT / "examples" / f"{row}.py").exists()
+        assert f'"{row}": Original(' in originals
