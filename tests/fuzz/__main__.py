@@ -21,6 +21,7 @@ from tests.fuzz import (
     by_hand,
     captured,
     cuda,
+    decomposed,
     deterministic,
     forward,
     given,
@@ -60,6 +61,10 @@ def tries(seed, on_cuda, in_order=False):
     if seed % 32 == 9:
         ways = [(k, functools.partial(solves.verdict, seed=seed, way=k)) for k in solves.WAYS]
         return solves.make(seed), ways
+    if seed % 32 == 25:
+        return decomposed.make(seed), [
+            ("decomposed", functools.partial(decomposed.verdict, seed=seed))
+        ]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 16 == 14:

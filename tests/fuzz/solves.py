@@ -16,7 +16,7 @@ from diffsim.errors import DiffsimError
 from tests.support.gradients import central
 
 VECTORS = ["p", "b", "x", "y"]
-WAYS = ["refuse", "save", "lifted", "replay"]
+WAYS = ["refuse", "save", "lifted", "replay", "forward"]
 _NUMBERS = itertools.count()
 
 
@@ -370,6 +370,8 @@ def verdict(text, seed, way):
     world, expected = World(text), model(text)
     p = rng.uniform(-1, 1, world.n)
     world.begin(p)
+    if way == "forward":
+        return _in_forward_mode(world, expected, p, rng)
     tape = ds.Tape(world.loss, in_place={"refuse": "refuse", "lifted": None}.get(way, "save"))
     try:
         with tape:
@@ -405,3 +407,21 @@ def _differs(world, expected, p):
     if not np.allclose(grad, gradient, rtol=1e-5, atol=1e-6 * size):
         return f"gradient {grad} instead of {gradient}"
     return None
+
+
+def _in_forward_mode(world, expected, p, rng):
+    """Compare the derivatives along one direction, or along several at once."""
+    seeds = rng.uniform(-1, 1, (rng.choice([1, 3]), world.n))
+    try:
+        with ds.ad.FwdMode(world.loss, world.p, [*seeds]) as forward:
+            world.run()
+    except DiffsimError as error:
+        return f"refused: {str(error).partition(chr(10))[0]}"
+    value, slopes = expected(p), seeds @ central(expected, p)
+    found = forward.tangents(world.loss)
+    if not np.isclose(world.loss[None], value, rtol=1e-7, atol=1e-9):
+        return f"value {world.loss[None]} instead of {value}"
+    size = max(1.0, float(np.abs(slopes).max()))
+    if not np.allclose(found, slopes, rtol=1e-5, atol=1e-6 * size):
+        return f"tangents {found} instead of {slopes}"
+    return "right"

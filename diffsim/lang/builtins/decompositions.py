@@ -323,17 +323,21 @@ def _ratio(difference: Any, by: Any, scale: Any) -> Any:
     return select(there, difference / select(there, by, 1.0), 0.0)
 
 
-def _rotation_quotient(t: Any, across: Any, by: Any, scale: Any, noise: Any) -> Any:
+def _rotation_quotient(t: Any, across: Any, by: Any, scale: Any, noise: Any, size: Any) -> Any:
     """Return t / by, for the adjoint t of a rotation of two singular vectors, where `by` may be 0.
 
     `across` is the adjoint of the element between them. A function that does not depend on which of
     several equal singular vectors were chosen has t = by * across: then the quotient is `across`, with no
-    division. What differs from that by rounding alone counts as equal.
+    division. What differs from that by rounding alone counts as equal. `size`: of the terms of `by`.
     """
     rest = t - by * across
     # Several sums of three products lead to t: 16 eps bounds their rounding errors.
     limit = 16.0 * float(_numbers(by).eps) * (noise + absolute(by * across))
-    return across + _ratio(drop_rounding(rest, limit), by, scale)
+    # In the tangent, which can not know what it will be multiplied with, nearly equal vectors do not turn:
+    # products that cancel their turn would lose eps / gap.
+    turns = absolute(by) > float(_numbers(by).eps) ** 0.5 * size
+    left = drop_rounding(rest, limit)
+    return across + _ratio(select(turns, left, stop_grad(left)), by, scale)
 
 
 def _sizes(*matrices: Any) -> list[Any]:
@@ -356,8 +360,9 @@ def svd_adjoint(u: Any, sigma: Any, v: Any, gu: Any, gs: Any, gv: Any) -> Any:
         ij, ji, si, sj = i * n + j, j * n + i, s[i * n + i], s[j * n + j]
         of_u, of_v, noise = x[ij] - x[ji], y[ij] - y[ji], sizes[i] + sizes[j]
         # U and V rotate in the same sense, or in opposite senses (docs/decompositions.md, "The adjoint").
-        same = _rotation_quotient(of_u + of_v, g[ij] + g[ji], sj - si, scale, noise)
-        opposite = _rotation_quotient(of_u - of_v, g[ij] - g[ji], si + sj, scale, noise)
+        same = _rotation_quotient(of_u + of_v, g[ij] + g[ji], sj - si, scale, noise, scale)
+        size = maximum(absolute(si), absolute(sj))
+        opposite = _rotation_quotient(of_u - of_v, g[ij] - g[ji], si + sj, scale, noise, size)
         core[ij], core[ji] = 0.5 * (same + opposite), 0.5 * (same - opposite)
     return matmul(matmul(u, pack(core, (n, n))), transpose(v))
 
@@ -371,7 +376,9 @@ def sym_eig_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
     for i, j in PAIRS[n]:
         ij, ji = i * n + j, j * n + i
         by = s[j * n + j] - s[i * n + i]
-        quotient = _rotation_quotient(x[ij] - x[ji], g[ij] + g[ji], by, scale, sizes[i] + sizes[j])
+        noise = sizes[i] + sizes[j]
+        # Eigenvalues come as a vector: nothing is made of the element between them, so vectors always turn.
+        quotient = _rotation_quotient(x[ij] - x[ji], g[ij] + g[ji], by, scale, noise, 0.0)
         # Symmetric: only the symmetric part of A is decomposed.
         core[ij] = core[ji] = 0.5 * quotient
     return matmul(matmul(v, pack(core, (n, n))), transpose(v))
