@@ -87,6 +87,16 @@ from diffsim.ir.types import u8 as uint8
 from diffsim.ir.types import u16 as uint16
 from diffsim.ir.types import u32 as uint32
 from diffsim.ir.types import u64 as uint64
+from diffsim.lang.builtins.bits import bit_shr
+from diffsim.lang.builtins.compile_time import (
+    assume_in_range,
+    block_local,
+    cache_read_only,
+    loop_unique,
+    mesh_local,
+    static_assert,
+    static_print,
+)
 from diffsim.lang.builtins.intrinsics import (
     atomic_add,
     atomic_and,
@@ -217,6 +227,7 @@ __all__ = [
     "ad",
     "adjoint",
     "asin",
+    "assume_in_range",
     "atan",
     "atan2",
     "atomic_add",
@@ -227,6 +238,9 @@ __all__ = [
     "atomic_sub",
     "atomic_xor",
     "axes",
+    "bit_shr",
+    "block_local",
+    "cache_read_only",
     "cast",
     "ceil",
     "clear_all_dual",
@@ -295,8 +309,10 @@ __all__ = [
     "log",
     "log2",
     "loop_config",
+    "loop_unique",
     "math",
     "max",
+    "mesh_local",
     "min",
     "ndarray",
     "ndrange",
@@ -320,6 +336,8 @@ __all__ = [
     "sinh",
     "sqrt",
     "static",
+    "static_assert",
+    "static_print",
     "stop_grad",
     "svd",
     "sym_eig",

@@ -41,6 +41,7 @@ from diffsim.ir.ops import power as pow
 from diffsim.ir.ops import rint as round
 from diffsim.ir.ops import rsqrt as inversesqrt
 from diffsim.lang.builtins import glsl
+from diffsim.lang.builtins.bits import clz, popcnt
 from diffsim.lang.builtins.glsl import formula
 from diffsim.lang.host.annotations import DefaultTensor
 from diffsim.lang.host.unsupported import absent
@@ -107,6 +108,7 @@ __all__ = [
     "cinv",
     "clamp",
     "clog",
+    "clz",
     "cmul",
     "cos",
     "cosh",
@@ -144,6 +146,7 @@ __all__ = [
     "nan",
     "normalize",
     "pi",
+    "popcnt",
     "pow",
     "radians",
     "reflect",

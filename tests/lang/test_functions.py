@@ -480,3 +480,73 @@ def test_parameters_may_have_any_name(cpu):
         return _session + 10 * _now + 100 * __call + 1000 * session + 10000 * _
 
     assert f(1, 2, 3, 4, 5) == 54321
+
+
+def test_functions_without_a_decorator_are_funcs(cpu):
+    ds = cpu
+    x, loss = (ds.field(ds.f64, shape, needs_grad=True) for shape in (4, ()))
+    x.fill(2)
+
+    def zeros():
+        return ds.Vector([0.0, 0.0])
+
+    def at_most(a, high=1.0):
+        if a > high:
+            return high
+        return a
+
+    class Model:
+        k = 3.0
+
+        def scale(self, a):
+            return a * self.k
+
+    model = Model()
+
+    @ds.kernel
+    def run():
+        for i in x:
+            loss[None] += (
+                zeros().x + at_most(x[i]) + at_most(x[i], high=5.0) ** 2 + model.scale(x[i])
+            )
+
+    with ds.Tape(loss):
+        run()
+    assert loss[None] == 4 * (1 + 4 + 6)
+    assert x.grad.to_numpy().tolist() == [4 + 3] * 4
+
+
+def test_a_function_without_a_decorator_that_is_replaced(cpu):
+    ds = cpu
+
+    def one():
+        return 1.0
+
+    def two():
+        return 2.0
+
+    uses = [one]
+
+    @ds.kernel
+    def run() -> ds.f32:
+        return uses[0]()
+
+    assert run() == 1
+    uses[0] = two
+    assert run() == 2
+
+
+def test_a_function_that_changes_its_parameter_needs_a_decorator(cpu):
+    ds = cpu
+
+    def more(a: ds.template()):
+        a += 1.0
+
+    @ds.kernel
+    def run() -> ds.f32:
+        s = 1.0
+        more(s)
+        return s
+
+    with pytest.raises(ds.KernelSyntaxError, match="more changes its parameter a"):
+        run()

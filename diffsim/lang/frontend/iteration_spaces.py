@@ -27,7 +27,7 @@ class Space:
 
     Attributes:
         axes: the bounds of each index, of one integer type each.
-        kind: "single", "tuple" or "grouped": how the target receives the indices.
+        kind: "single", "tuple", "grouped" or "none" (of a 0-D field): how the target receives the indices.
         static: the items, if they are known at compile time; then there are no axes.
         start: the first number of a range with a step, whose axis counts iterations; None for others.
         step: the step of such a range.
@@ -54,6 +54,8 @@ class Space:
         # analysis understands; the index is affine in the counter.
         if self.start is not None:
             return self.start + indices[0] * self.step
+        if self.kind == "none":
+            return ()
         if self.kind == "grouped":
             return cx.builder.tensor_of(indices, (len(indices),))
         return indices[0] if self.kind == "single" else tuple(indices)
@@ -132,13 +134,9 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         thing = next(iter(thing._struct.values()))
     if is_field(thing):
         mem = cx.use(thing._mem)
-        # A 0-D field has one element, so a loop over it is probably a mistake.
+        # One iteration, for the only element: its index is the empty tuple, x[()].
         if mem.rank == 0:
-            raise cx.type_error(
-                node,
-                f"{mem.name} is 0-D, there is nothing to loop over",
-                f"its only element is {mem.name}[None]",
-            )
+            return Space([_bounds(cx, node, 0, 1)], kind="none")
         # The shape of a field is constant, that of an array argument a run-time value.
         axes = [_bounds(cx, node, 0, n) for n in thing.shape]
         return Space(axes, kind="single" if mem.rank == 1 and kind == "tuple" else kind)

@@ -54,3 +54,10 @@ def is_of_program(problem: Exception) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and not trace.tb_frame.f_code.co_filename.startswith(_LIBRARIES)
+
+
+def is_file_of_program(file: str) -> bool:
+    """Return whether a source file is the program's own, not of diffsim, Python or an installed library."""
+    return not file.startswith((_PACKAGE, os.path.dirname(os.__file__))) and not any(
+        f"{os.sep}{folder}{os.sep}" in file for folder in ("site-packages", "dist-packages")
+    )

@@ -11,20 +11,23 @@ import builtins
 import functools
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from diffsim.ir.nodes import Value
 from diffsim.ir.op import TABLE
-from diffsim.lang.frontend import calls
+from diffsim.ir.types import bool_
+from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.functions import by_reference, inlining
 from diffsim.lang.frontend.operators import arithmetic, folding
 from diffsim.lang.frontend.values import Evaluated, PythonObject, StructValue
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.func import Func
-from diffsim.lang.host.inspection import home_of, name_of
+from diffsim.lang.host.inspection import home_of, is_file_of_program, name_of
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -122,6 +125,31 @@ def _len(
     raise cx.type_error(node, f"len of {of} is not defined", hint)
 
 
+def _logical(name: str) -> Callable[..., Any]:
+    """Make the handler of `any` or `all`."""
+    row = "or" if name == "any" else "and"
+
+    def handler(
+        cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+    ) -> Evaluated:
+        if len(args) != 1 or kwargs:
+            raise cx.type_error(
+                node,
+                f"{name} can not be called with {calls.count(len(args))}",
+                f"write {name}(v > 0)",
+            )
+        items = args[0]
+        if isinstance(items, Value) and items.type.shape:
+            items = linalg.elements(items)
+        if not isinstance(items, (list, tuple)) or not _holds_value(items):
+            return call(cx, node, getattr(builtins, name), args, kwargs)
+        truths = [expressions.truth(cx, item, node) for item in items]
+        bools = [t if isinstance(t, Value) else cx.builder.const(t, bool_) for t in truths]
+        return functools.reduce(lambda a, b: cx.builder.named(row, a, b), bools)
+
+    return handler
+
+
 _USAGE = {"min": "min(a, b)", "max": "max(a, b)", "abs": "abs(a)"}
 
 BUILTINS: dict[Any, Callable[..., Any]] = {
@@ -132,6 +160,8 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     sum: _sum,
     pow: _pow,
     len: _len,
+    any: _logical("any"),
+    all: _logical("all"),
 }
 
 _NUMPY = {  # what to write instead of functions of NumPy whose names are not those of ops
@@ -212,6 +242,10 @@ def call(
         if not isinstance(function, np.ufunc):  # a ufunc returns as many elements as it gets
             _check_sizes(cx, node, name, [*args, *kwargs.values()])
         return folding.fold(cx, node, function, *args, **kwargs)
+    inlined = None if cx.strict else _as_func(function)
+    if inlined is not None:
+        owner = [function.__self__] if isinstance(function, MethodType) else []
+        return _inline(cx, node, inlined, [*owner, *args], kwargs)
     # Functions that the user could decorate; those of other libraries are to be called in Python.
     mine = isinstance(function, FunctionType) and module not in sys.stdlib_module_names
     what = "class" if isinstance(function, type) else "Python function"
@@ -233,6 +267,40 @@ def call(
     else:
         hint = f"call {name} in Python, outside of the kernel"
     raise cx.syntax(node, f"{name} is a {what}, which can not be called in a kernel", hint)
+
+
+_funcs: WeakKeyDictionary[FunctionType, Func] = WeakKeyDictionary()
+
+
+def _as_func(function: object) -> Func | None:
+    """Return a plain function or method of the program as if `@ds.func` decorated it; None for others."""
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if not isinstance(plain, FunctionType) or plain.__name__ == "<lambda>":
+        return None
+    # Others' decorators (`functools.wraps`) do more than the function that they wrap.
+    if hasattr(plain, "__wrapped__") or not is_file_of_program(plain.__code__.co_filename):
+        return None
+    if plain not in _funcs:
+        _funcs[plain] = Func(plain)
+    return _funcs[plain]
+
+
+def _inline(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+) -> Evaluated:
+    """Translate a call of a function that is not decorated."""
+    # Loops and branches look for locals that calls change, and see decorated funcs only.
+    for name in by_reference.parameters(cx, func):
+        raise cx.syntax(
+            node,
+            f"{func.source.name} changes its parameter {name}, and is a Python function",
+            f"decorate {func.source.name} with @ds.func",
+        )
+    return inlining.inline(cx, node, func, args, kwargs)
 
 
 def _check_sizes(

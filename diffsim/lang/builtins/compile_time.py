@@ -1,0 +1,123 @@
+"""Calls that are over when the kernel is compiled: `ds.static_assert`, `ds.static_print`, and Taichi's hints.
+
+Hints say how to make code faster without changing a number. The compiler finds such things itself, so they
+are checked and change nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from diffsim.ir.nodes import Value
+from diffsim.ir.types import an
+from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.expressions import truth
+from diffsim.lang.frontend.values import Evaluated
+from diffsim.lang.host.field_like import is_any_field
+from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
+from diffsim.lang.types.descriptions import describe
+
+
+def _static_assert(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    """Refuse the kernel where a condition does not hold."""
+    message = kwargs.pop("msg", args[1] if len(args) == 2 else "ds.static_assert does not hold")
+    if kwargs or not 1 <= len(args) <= 2 or not isinstance(message, str):
+        raise cx.type_error(
+            node,
+            "ds.static_assert takes a condition and a text",
+            'write ds.static_assert(x.shape[0] > 1, "...")',
+        )
+    holds = truth(cx, args[0], node.args[0])
+    if isinstance(holds, Value):
+        raise cx.syntax(
+            node.args[0],
+            "ds.static_assert needs a condition that is known before the launch",
+            "write assert, which debug=True checks",
+        )
+    if not holds:
+        raise cx.type_error(
+            node,
+            f"{message} (this is known before the kernel runs)",
+            "see what the condition tests",
+        )
+
+
+static_assert = Intrinsic(
+    "static_assert",
+    "Refuse to compile the kernel where a condition that is known before the launch does not hold: "
+    '`ds.static_assert(x.shape[0] > 1, "x is too short")`.',
+    _static_assert,
+    only_in_kernels("static_assert"),
+)
+
+
+def _static_print(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Any]
+) -> None:
+    print(*(f"<{an(a.type)}>" if isinstance(a, Value) else a for a in args), **kwargs)
+
+
+static_print = Intrinsic(
+    "static_print",
+    "Print while the kernel is compiled: constants as Python does, other values by their type.",
+    _static_print,
+    print,
+)
+
+
+def _hint(name: str, what: str) -> Intrinsic:
+    """Make a hint about fields, which changes nothing."""
+
+    def handler(
+        cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+    ) -> None:
+        for given in args:
+            if not is_any_field(given):
+                raise cx.type_error(
+                    node,
+                    f"ds.{name} takes fields, this is {describe(given)}",
+                    f"write ds.{name}(x), or leave it out",
+                )
+
+    return Intrinsic(
+        name,
+        f"Taichi's hint to {what}; it changes nothing, as the compiler decides.",
+        handler,
+        only_in_kernels(name),
+    )
+
+
+block_local = _hint("block_local", "keep a field in the shared memory of a GPU's blocks")
+cache_read_only = _hint("cache_read_only", "read a field through a GPU's read-only cache")
+mesh_local = _hint("mesh_local", "keep attributes of a mesh in the shared memory of a GPU's blocks")
+
+
+def _first(name: str, doc: str) -> Intrinsic:
+    """Make a promise about an index, which is the index itself."""
+
+    def handler(
+        cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+    ) -> Evaluated:
+        if not args or not isinstance(args[0], (Value, int)):
+            raise cx.type_error(
+                node,
+                f"ds.{name} takes a whole number",
+                f"leave ds.{name} out, and write the number",
+            )
+        return args[0]
+
+    return Intrinsic(name, doc, handler, only_in_kernels(name))
+
+
+loop_unique = _first(
+    "loop_unique",
+    "Taichi's promise that a value is another one in each iteration: the value itself. For gradients "
+    "`ds.loop_config(independent=True)` promises it, which `debug=True` checks.",
+)
+assume_in_range = _first(
+    "assume_in_range",
+    "Taichi's promise that a value lies in a range: the value itself, as the compiler finds ranges.",
+)
