@@ -186,7 +186,7 @@ class World:
 
     def kernel(self, make, *about):
         """Return a kernel of some fields and numbers, made once."""
-        key = (make.__name__, *(a if isinstance(a, (float, bool)) else a.name for a in about))
+        key = (make.__name__, *(a if isinstance(a, (float, bool)) else id(a) for a in about))
         if key not in self.kernels:
             self.kernels[key] = make(*about)
         return self.kernels[key]
