@@ -147,8 +147,7 @@ def draw(path: Path, table: Table, before: np.ndarray, after: np.ndarray) -> Non
     )
     slopes.set_ylabel("derivative of x at the end by x at the start")
     slopes.legend(loc="center")
-    figure.savefig(path)
-    plt.close(figure)
+    ds.tools.save_figure(figure, path)
 
 
 def colours(table: Table) -> list[str]:

@@ -1,15 +1,16 @@
 """A cloth that hangs from two corners, by implicit Euler steps: its energy is all the physics written down.
 
+    python examples/cloth.py [--points 5] [--steps 10]
+
 Each step finds where the forces of inertia and of the energy are in balance, ds.ad.implicit_root by Newton's
 method. The forces are gradients of the energies, ds.grad, and the gradient of all steps solves one linear
 system for each. We look for the wind that brings the free edge to a target.
 """
 
-import argparse
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from drawing import save_picture
 
 import diffsim as ds
 
@@ -105,16 +106,20 @@ class Cloth:
         self.balance, self.remember = balance, remember
         self.measure_speed, self.compare = measure_speed, compare
 
-    def simulate(self) -> None:
-        """Let the cloth fall from a level position, in place."""
+    def simulate(self, film: list[np.ndarray] | None = None) -> None:
+        """Let the cloth fall from a level position, in place; note where it is in `film`."""
         flat = np.zeros((self.n, self.n, 3))
         flat[..., 0], flat[..., 1] = np.mgrid[: self.n, : self.n] * SIDE / (self.n - 1)
         self.x.from_numpy(flat.reshape(-1, 3))
         self.v.fill(0.0)
         for _ in range(self.steps):
+            if film is not None:
+                film.append(self.x.to_numpy())
             self.remember()
             ds.ad.implicit_root(self.balance, unknown=self.x, output=self.force)
             self.measure_speed()
+        if film is not None:
+            film.append(self.x.to_numpy())
 
     def gradient(self, wind: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its derivatives by the wind."""
@@ -124,49 +129,50 @@ class Cloth:
             self.compare()
         return self.loss[None], self.wind.grad.to_numpy()
 
-    def draw(self, path: Path) -> None:
-        """Plot the cloth and the target."""
-        import matplotlib.pyplot as plt
-
-        x = self.x.to_numpy()
-        figure = plt.figure(figsize=(5.6, 5), layout="constrained")
-        axis = figure.add_subplot(projection="3d")
-        for i, j in self.ends:
-            axis.plot(*zip(x[i], x[j], strict=True), color="#2166ac", linewidth=0.8)
-        axis.scatter(*x[[0, self.n - 1]].T, color="k", label="held")
-        axis.scatter(*self.target.to_numpy(), color="#b2182b", marker="x", s=60, label="target")
-        axis.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]")
-        axis.set_box_aspect(None, zoom=0.85)
-        axis.legend(frameon=False)
-        save_picture(path, figure)
-        print(f"wrote {path}")
+    def film(self, wind: np.ndarray) -> np.ndarray:
+        """Where the points, and then the target, are at each step in this wind, (steps + 1, n² + 1, 3)."""
+        places: list[np.ndarray] = []
+        self.wind.from_numpy(wind)
+        self.simulate(places)
+        return np.array([np.vstack([x, self.target.to_numpy()]) for x in places])
 
 
-def main(
-    iterations: int = 12, steps: int = 10, points: int = 5, folder: Path = Path()
-) -> list[float]:
+def main(argv: Sequence[Any] | None = None) -> list[float]:
     """Find the wind that blows the middle of the free edge to a target."""
+    parser = ds.tools.ArgumentParser(__doc__, steps=10, iterations=12, out="out/cloth")
+    parser.add_argument("--points", type=int, default=5, help="along a side (default 5)")
+    args = parser.parse_args(argv)
+    points = args.points
     # State in place: the tape saves what is overwritten.
-    ds.init(arch=ds.cpu, default_fp=ds.f64, rules="lifted")
-    cloth = Cloth(points, steps)
+    ds.init(arch=args.arch, default_fp=ds.f64, rules="lifted")
+    cloth = Cloth(points, args.steps)
     cloth.wind.from_numpy(np.array([1.0, 0.8, 0.5]))
     cloth.simulate()
     cloth.target.from_numpy(cloth.x.to_numpy()[points**2 - (points + 1) // 2])
     wind, losses = np.zeros(3), []
-    for i in range(iterations):
+    before = cloth.film(wind)
+    for i in range(args.iterations):
         loss, slope = cloth.gradient(wind)
         losses.append(loss)
         print(f"iteration {i:3}  loss {loss:.3e} m²  wind {np.round(wind, 3)} m/s")
         # A step to where the line along the slope would reach 0, or half-way for a parabola.
         wind -= 0.5 * loss / max(float(slope @ slope), 1e-30) * slope
-    cloth.draw(folder / "cloth.png")
+    after = cloth.film(wind)
+
+    ds.tools.plot_loss(losses, args.out / "loss.png", label="squared distance [m²]")
+    colors = ["tab:blue"] * points**2 + ["tab:red"]
+    colors[0] = colors[points - 1] = "tab:gray"  # held
+    every = np.concatenate([before, after]).reshape(-1, 3)
+    look: dict[str, Any] = {"lines": cloth.ends, "colors": colors, "radius": 0.015}
+    look["bounds"] = every.min(0) - 0.05, every.max(0) + 0.05
+    player = ds.tools.Player("A cloth, and the wind that brings it to the red point")
+    for name, x in (("before", before), ("after", after)):
+        ds.tools.animate(x, DT, args.out / f"{name}.gif", label=name, **look)
+        player.add_points(x, DT, label=name, **look)
+    player.add_loss(losses, label="squared distance [m²]")
+    player.write(args.out / "cloth.html")
     return losses
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=12, help="steps of the descent")
-    parser.add_argument("--steps", type=int, default=10, help="time steps")
-    parser.add_argument("--points", type=int, default=5, help="points along a side")
-    given = parser.parse_args()
-    main(given.iterations, given.steps, given.points)
+    main()

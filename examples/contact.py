@@ -4,13 +4,18 @@ A contact gives an impulse p >= 0 where the gap does not open by itself, and non
 or the speed r(p) at which the gap opens beyond the restitution. On the central path p * r(p) = kappa the two
 are smooth functions of all that is known. With kappa -> 0 the gradient is the sharp one; with more of it a
 throw that misses the contact feels where it would be.
+
+    python examples/contact.py [--count 9]
+
+The picture has what the other ball gets, and its derivative, beside the closed form; on the page each point
+is a throw, and an iteration is a frame: they move along that curve to the target.
 """
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from drawing import save_picture
 
 import diffsim as ds
 
@@ -120,30 +125,35 @@ def draw(path: Path) -> None:
         axis.legend(frameon=False)
     axes[0].set_ylabel("speed of the other ball [m/s]")
     axes[1].set_ylabel("derivative")
-    save_picture(path, figure)
-    print(f"wrote {path}")
+    ds.tools.save_figure(figure, path)
 
 
-def main(iterations: int = 40, count: int = 9, folder: Path = Path()) -> list[float]:
+def main(argv: Sequence[Any] | None = None) -> list[float]:
     """Find throws that give the other ball its target speed, by way of the floor or without it."""
-    ds.init(arch=ds.cpu, default_fp=ds.f64)
-    throws = Throws(count, SMOOTH)
-    speeds, losses = np.linspace(-2.5, 2.5, count), []
-    for i in range(iterations):
+    parser = ds.tools.ArgumentParser(__doc__, iterations=40, out="out/contact")
+    parser.add_argument("--count", type=int, default=9, help="throws side by side (default 9)")
+    args = parser.parse_args(argv)
+    ds.init(arch=args.arch, default_fp=ds.f64)
+    throws = Throws(args.count, SMOOTH)
+    speeds, losses, film = np.linspace(-2.5, 2.5, args.count), [], []
+    for i in range(args.iterations):
         loss, slope = throws.gradient(speeds)
         losses.append(loss)
-        if i % 10 == 0 or i == iterations - 1:
+        film.append(np.stack([speeds, throws.final.to_numpy()], 1))
+        if i % 10 == 0 or i == args.iterations - 1:
             print(
                 f"iteration {i:3}  loss {loss:.2e} m²/s²  speeds {speeds.min():.2f} to {speeds.max():.2f} m/s"
             )
         speeds -= 0.5 * slope
-    draw(folder / "contact.png")
+    draw(args.out / "contact.png")
+    ds.tools.plot_loss(losses, args.out / "loss.png", label="sum of squared misses [m²/s²]")
+    player = ds.tools.Player("Throws that find the target speed, 1.2 m/s", unit="iterations")
+    label = "speed of the other ball over that of the throw [m/s]"
+    player.add_points(np.array(film), 1, label=label, radius=0.05, bounds=((-4, 0), (4, 2.5)))
+    player.add_loss(losses, label="sum of squared misses [m²/s²]")
+    player.write(args.out / "contact.html")
     return losses
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=40, help="steps of the descent")
-    parser.add_argument("--count", type=int, default=9, help="throws side by side")
-    given = parser.parse_args()
-    main(given.iterations, given.count)
+    main()

@@ -3,7 +3,6 @@
 Nothing here needs a display, and matplotlib is imported only where a picture is made. Every file
 is written beside its final place and then renamed, so an interrupted run leaves no half file.
 A `Walk` is all that the pictures have to know of one simulated walk; `Stage` draws the ground.
-`save_animation` is for any moving picture.
 """
 
 import os
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from robot_file import Robot
+
+import diffsim as ds
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -72,12 +73,6 @@ def new_figure(width: float, height: float) -> "Figure":
     figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
-
-
-def save_picture(path: Path, figure: "Figure") -> None:
-    """Write a figure as PNG."""
-    with written_beside(path) as beside:
-        figure.savefig(beside)
 
 
 class Body:
@@ -171,7 +166,8 @@ def draw_strip(path: Path, robot: Robot, walks: Sequence[Walk]) -> None:
             body.pose(walk, last * pose // (poses - 1))
         title = f"{walk.title}: {signed(walk.distance(last))} m in {last * walk.dt:.1f} s"
         axes.set_title(title, loc="left", fontsize=11)
-    save_picture(path, stage.figure)
+    ds.tools.save_figure(stage.figure, path)
+    print(f"wrote {path}")
 
 
 def draw_animation(path: Path, robot: Robot, walks: Sequence[Walk]) -> None:

@@ -3,13 +3,16 @@
 Each time step is a call of the simulator, and one node of PyTorch's graph: the policy sees the state, the
 carts are pushed, and the gradient of the whole run goes back through all steps. Needs PyTorch:
 pip install "diffsim[torch]".
+
+    python examples/learned_controller.py
 """
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-from drawing import save_picture
 
 import diffsim as ds
 
@@ -99,21 +102,32 @@ def draw(losses: list[float], shown: list[torch.Tensor], file: Path) -> None:
         seconds = DT * torch.arange(len(states))
         axes.plot(seconds, states[:, :, 2].rad2deg(), color="#3060a0", alpha=0.4)
         axes.set(title=f"angles {title} [°]", xlabel="time [s]")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    save_picture(file, figure)
-    print(file)
+    ds.tools.save_figure(figure, file)
 
 
-def main() -> None:
+def places(states: torch.Tensor) -> np.ndarray:
+    """Where the cart and the tip of its pole are, for eight carts, one above the other, (T, 16, 2) [m]."""
+    x, angle = states[:, :8, 0].numpy(), states[:, :8, 2].numpy()
+    rail = np.broadcast_to(1.5 * np.arange(8), x.shape)
+    tip = np.stack([x + 2 * HALF * np.sin(angle), rail + 2 * HALF * np.cos(angle)], 2)
+    return np.concatenate([np.stack([x, rail], 2), tip], 1)
+
+
+def main(argv: Sequence[Any] | None = None) -> None:
     """Train, and draw what was learned."""
-    options = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    options.add_argument("--iterations", type=int, default=60)
-    options.add_argument("--steps", type=int, default=100)
-    options.add_argument("--out", type=Path, default=Path("out/learned_controller.png"))
-    given = options.parse_args()
-    ds.init(arch=ds.cpu)
-    losses, shown = train(given.iterations, given.steps)
-    draw(losses, shown, given.out)
+    parser = ds.tools.ArgumentParser(
+        __doc__, steps=100, iterations=60, out="out/learned_controller"
+    )
+    args = parser.parse_args(argv)
+    ds.init(arch=args.arch)
+    losses, shown = train(args.iterations, args.steps)
+    draw(losses, shown, args.out / "learned_controller.png")
+    player = ds.tools.Player("Poles on carts, balanced by a network")
+    look = {"lines": [(k, k + 8) for k in range(8)], "radius": np.repeat([0.12, 0.04], 8)}
+    for states, name in zip(shown, ("before", "after"), strict=False):
+        player.add_points(places(states), DT, label=name, bounds=((-3, -1), (3, 12)), **look)
+    player.add_loss(losses)
+    player.write(args.out / "learned_controller.html")
 
 
 if __name__ == "__main__":

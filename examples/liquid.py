@@ -11,7 +11,7 @@ and to keep them all is out of the question. Both ways keep some of them and run
     ds.ad.grad_for        by hand: a function runs K steps, its gradient runs them again, with room for
                           K states, and then their adjoints, last first
 
-It prints both gradients, the memory they took as Python counts it, and draws the drop between its walls.
+It prints both gradients and the memory they took as Python counts it, and writes a film of the drop.
 
 [1] Y. Hu et al., "A moving least squares material point method with displacement discontinuity and two-way
     rigid body coupling", ACM Transactions on Graphics 37(4), 2018.
@@ -19,13 +19,10 @@ It prints both gradients, the memory they took as Python counts it, and draws th
 
 from __future__ import annotations
 
-import argparse
 import time
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
-from drawing import new_figure, save_picture
 
 import diffsim as ds
 
@@ -239,42 +236,33 @@ def measured(run, steps, length):
     return found, seconds, peak
 
 
-def draw(path, steps):
-    """The drop at six times, in the unit square."""
-    from matplotlib.patches import Rectangle
-
-    drop = Liquid(1)
+def film(steps):
+    """The drop at up to 200 times, (T, n, 2) [m], and the time between them [s]."""
+    drop, stride = Liquid(1), -(-steps // 200)
     drop.reset()
-    figure = new_figure(13, 2.4)
-    for k, ax in enumerate(figure.subplots(1, 6)):
-        x = drop.x.to_numpy()[0]
-        ax.scatter(*x.T, s=6, c=drop.places[:, 1], cmap="viridis")
-        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[])
-        wall = (WALL - 1) * DX  # the innermost nodes that let nothing through
-        ax.add_patch(Rectangle((wall, wall), 1 - 2 * wall, 1 - 2 * wall, fill=False))
-        ax.set_title(f"{k * steps // 5 * DT:.2f} s")
-        for _ in range(steps // 5 if k < 5 else 0):
+    places = [drop.x.to_numpy()[0]]
+    for _ in range(0, steps, stride):
+        for _ in range(stride):
             drop.clear(0)
             drop.to_grid(0)
             drop.on_grid(0)
             drop.move()
-    save_picture(path, figure)
+        places.append(drop.x.to_numpy()[0])
+    return np.array(places), stride * DT
 
 
-def main():
+def main(argv=None):
     """Both ways side by side."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=2000)
+    parser = ds.tools.ArgumentParser(__doc__, steps=2000, out="out/liquid")
     parser.add_argument("--memory", type=float, default=1.0, help="for ds.ad.checkpoint [MB]")
-    parser.add_argument("--out", type=Path, default=Path("out/liquid"), help="for the picture")
     parser.add_argument("--progress", action="store_true", help="show a bar")
-    options = parser.parse_args()
-    length = max(1, round(options.steps**0.5))
-    steps = options.steps // length * length
-    ds.init(default_fp=f64)
-    memory = int(options.memory * 1e6)
+    args = parser.parse_args(argv)
+    length = max(1, round(args.steps**0.5))
+    steps = args.steps // length * length
+    ds.init(arch=args.arch, default_fp=f64)
+    memory = int(args.memory * 1e6)
     print(f"{'':18}{'end [m]':>10} {'gradient [s]':>26} {'memory [MB]':>12} {'time [s]':>9}")
-    one = with_checkpoint(memory, options.progress)
+    one = with_checkpoint(memory, args.progress)
     for name, run in (("ds.ad.checkpoint", one), ("ds.ad.grad_for", by_hand(length))):
         (end, slope), seconds, peak = measured(run, steps, length)
         shown = "  ".join(f"{g:12.9f}" for g in slope)
@@ -282,7 +270,16 @@ def main():
     stats = one.stats
     print(f"{steps} steps, budget {memory / 1e6:.2f} MB: {stats}")
     print(f"all states together would take {steps * stats.snapshot_bytes / 1e6:.1f} MB")
-    draw(options.out / "liquid.png", min(steps, 5000))
+
+    x, dt = film(min(steps, 5000))
+    wall = (WALL - 1) * DX  # the innermost nodes that let nothing through
+    look = {"colors": x[0, :, 1], "radius": 0.01, "bounds": (wall, 1 - wall)}
+    ds.tools.animate(
+        x, dt, args.out / "liquid.gif", label="coloured by height at the start [m]", **look
+    )
+    player = ds.tools.Player("A drop of liquid")
+    player.add_points(x, dt, label="coloured by height at the start [m]", **look)
+    player.write(args.out / "liquid.html")
 
 
 if __name__ == "__main__":

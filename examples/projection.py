@@ -1,14 +1,16 @@
 """The pressure projection of a fluid: find how strongly four fans must blow for a given flow.
 
+    python examples/projection.py [--cells 24]
+
 The velocity lies on the faces of square cells, the pressure in their middles. The pressure makes the velocity
 free of divergence: a linear system that kernels apply, solved by conjugate gradients as one entry of a tape.
 """
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from drawing import save_picture
 
 import diffsim as ds
 
@@ -151,31 +153,39 @@ class Fluid:
             linewidth=0.7,
         )
         axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="x [m]", ylabel="y [m]")
-        save_picture(path, figure)
-        print(f"wrote {path}")
+        ds.tools.save_figure(figure, path)
 
 
-def main(iterations: int = 40, cells: int = 24, folder: Path = Path()) -> list[float]:
+def main(argv: Sequence[Any] | None = None) -> list[float]:
     """Find the power of the fans from the flow that they have made: a swirl."""
-    ds.init(arch=ds.cpu, default_fp=ds.f64)
-    fluid = Fluid(cells)
+    parser = ds.tools.ArgumentParser(__doc__, iterations=40, out="out/projection")
+    parser.add_argument("--cells", type=int, default=24, help="along a side (default 24)")
+    args = parser.parse_args(argv)
+    ds.init(arch=args.arch, default_fp=ds.f64)
+    fluid = Fluid(args.cells)
     fluid.aim_at(np.array([[8.0, -8.0], [8.0, 8.0], [-8.0, -8.0], [-8.0, 8.0]]))
-    power, losses = np.zeros((FANS, 2)), []
-    for i in range(iterations):
+    target = fluid.pressure.to_numpy()
+    power, losses, film = np.zeros((FANS, 2)), [], []
+    for i in range(args.iterations):
         loss, slope = fluid.gradient(power)
         losses.append(loss)
-        if i % 10 == 0 or i == iterations - 1:
+        film.append(fluid.pressure.to_numpy())
+        if i % 10 == 0 or i == args.iterations - 1:
             print(
                 f"iteration {i:3}  loss {loss:.3e} m²/s²  divergence {fluid.divergence():.1e} m/s"
             )
         power -= 3000.0 * slope
-    fluid.draw(folder / "projection.png")
+    fluid.draw(args.out / "projection.png")
+
+    ds.tools.plot_loss(losses, args.out / "loss.png", label="mean square miss [m²/s²]")
+    player = ds.tools.Player("Four fans find how they must blow", unit="iterations")
+    look = {"cmap": "coolwarm", "vmin": target.min(), "vmax": target.max()}
+    player.add_frames(film, 1, label="pressure [Pa]", **look)
+    player.add_frames(target[None], 1, label="pressure of the target [Pa]", **look)
+    player.add_loss(losses, label="mean square miss [m²/s²]")
+    player.write(args.out / "projection.html")
     return losses
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=40, help="steps of the descent")
-    parser.add_argument("--cells", type=int, default=24, help="cells along a side")
-    given = parser.parse_args()
-    main(given.iterations, given.cells)
+    main()

@@ -11,7 +11,7 @@ from diffsim.lang.host.unsupported import absent
 if TYPE_CHECKING:
     from diffsim.tools.animation import animate
     from diffsim.tools.arguments import ArgumentParser
-    from diffsim.tools.loss_plot import plot_loss
+    from diffsim.tools.loss_plot import plot_loss, save_figure
     from diffsim.tools.page.player import Player
     from diffsim.tools.pictures.colours import colormap
     from diffsim.tools.pictures.images import imread, imresize, imshow, imwrite
@@ -31,6 +31,7 @@ else:
         "Player": "page.player",
         "PLYWriter": "ply",
         "progress": "progress",
+        "save_figure": "loss_plot",
         "VideoManager": "video",
     }
 
@@ -55,4 +56,5 @@ __all__ = [
     "imwrite",
     "plot_loss",
     "progress",
+    "save_figure",
 ]

@@ -1,13 +1,14 @@
-"""`plot_loss`: the curve of a training."""
+"""`plot_loss`: the curve of a training; `save_figure` for every other picture of matplotlib's."""
 
 from __future__ import annotations
 
 import io
+import sys
 from typing import Any
 
 import numpy as np
 
-from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.signatures import checked, need_function
 from diffsim.tools.pictures.arrays import path_of, write
 from diffsim.tools.pictures.figures import new_figure
 from diffsim.tools.pictures.panels import make_curve, spans_decades
@@ -40,6 +41,26 @@ def plot_loss(losses: Any, path: Any, label: str = "loss") -> None:
         axes.set_yscale("log")
     axes.grid(alpha=0.3)
     axes.legend()
+    save_figure(figure, target)
+
+
+@checked
+def save_figure(figure: Any, path: Any) -> None:
+    """Write a figure of matplotlib's: the folder is made, and a program that is killed leaves the old file.
+
+    A figure of `matplotlib.pyplot` is closed, so that figures do not add up.
+
+    Args:
+        figure: the figure.
+        path: of the picture: .png, .svg or .pdf.
+
+    Raises:
+        FieldError: an ending that names no format; a file that can not be written.
+    """
+    target = path_of(path, "the picture", _FORMATS)
+    need_function(getattr(figure, "savefig", None), "savefig of the figure", "give plt.gcf()")
     file = io.BytesIO()
     figure.savefig(file, format=target.suffix[1:].lower())
     write(target, file.getvalue())
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close(figure)

@@ -70,9 +70,9 @@ def test_gravity(launched):
     check(launched["advance"], grad=False)  # it changes what it reads, and uses a gradient
 
 
-def test_minimize(launched, capsys):
+def test_minimize(launched, capsys, tmp_path):
     example = importlib.import_module("minimize")
-    example.main(2)
+    example.main(["--iterations", 2, "--out", tmp_path])
     assert sorted(launched) == ["compare", "descend"]
     check(launched["compare"])
     check(launched["descend"], grad=False)

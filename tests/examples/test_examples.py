@@ -198,8 +198,8 @@ def test_gravity(tmp_path):
     arguments = ("--bodies", 8, "--steps", 200, "--out", "here")
     out, _ = run("gravity.py", *arguments, folder=tmp_path)
     assert float(re.search(r"drift at most (\S+) of it", out)[1]) < 1e-3
-    check_image(tmp_path / "here" / "gravity.png", frames=1)
     check_image(tmp_path / "here" / "gravity.gif", frames=11)
+    assert (tmp_path / "here" / "gravity.html").stat().st_size < 2e6
 
 
 def test_liquid(tmp_path):
@@ -211,7 +211,8 @@ def test_liquid(tmp_path):
         assert float(mine) == pytest.approx(float(other), abs=1e-8)
     assert abs(float(rows[0][2])) > 1e-3
     assert int(re.search(r"at most (\d+) bytes", out)[1]) <= 250_000
-    check_image(tmp_path / "out" / "liquid" / "liquid.png", frames=1)
+    check_image(tmp_path / "out" / "liquid" / "liquid.gif", frames=20)
+    assert (tmp_path / "out" / "liquid" / "liquid.html").exists()
 
 
 def test_minimize(tmp_path):

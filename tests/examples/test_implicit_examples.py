@@ -15,10 +15,11 @@ def agrees(problem, start, h=1e-5):
 
 def test_contact(example, tmp_path):
     contact = example("contact")
-    losses = contact.main(iterations=6, count=3, folder=tmp_path)
+    losses = contact.main(["--iterations", 6, "--count", 3, "--out", tmp_path])
     assert losses[-1] < 0.1 * losses[0]
     with Image.open(tmp_path / "contact.png") as image:
         assert min(image.size) > 100
+    assert "iterations" in (tmp_path / "contact.html").read_text("utf-8")
     speeds = np.array([-2.0, -0.3, 0.1, 1.5])
     agrees(contact.Throws(4, contact.SMOOTH), speeds)
     # A bounce and an exchange of momentum, against the closed form.
@@ -29,9 +30,9 @@ def test_contact(example, tmp_path):
 
 def test_projection(example, tmp_path):
     projection = example("projection")
-    losses = projection.main(iterations=4, cells=8, folder=tmp_path)
+    losses = projection.main(["--iterations", 4, "--cells", 8, "--out", tmp_path])
     assert losses[-1] < 0.1 * losses[0]
-    assert (tmp_path / "projection.png").exists()
+    assert {"projection.png", "projection.html", "loss.png"} <= {p.name for p in tmp_path.iterdir()}
     fluid = projection.Fluid(6)
     fluid.aim_at(np.ones((4, 2)))
     agrees(fluid, np.arange(8.0).reshape(4, 2) - 3)
@@ -40,7 +41,7 @@ def test_projection(example, tmp_path):
 
 def test_cloth(example, tmp_path):
     cloth = example("cloth")
-    losses = cloth.main(iterations=3, steps=2, points=3, folder=tmp_path)
+    losses = cloth.main(["--iterations", 3, "--steps", 2, "--points", 3, "--out", tmp_path])
     assert losses[-1] < losses[0]
-    assert (tmp_path / "cloth.png").exists()
+    assert {"before.gif", "after.gif", "cloth.html"} <= {p.name for p in tmp_path.iterdir()}
     agrees(cloth.Cloth(3, 2), np.array([1.0, 0.5, -0.5]))

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "learned_controller.
 
 
 def test_the_controller_learns(tmp_path):
-    options = ["--iterations", "11", "--steps", "25", "--out", str(tmp_path / "carts.png")]
+    options = ["--iterations", "11", "--steps", "25", "--out", str(tmp_path / "out")]
     made = subprocess.run(
         [sys.executable, "-W", "error", str(SCRIPT), *options],
         cwd=tmp_path,
@@ -27,5 +27,6 @@ def test_the_controller_learns(tmp_path):
     losses = [float(text) for text in re.findall(r"loss +([\d.]+)", made.stdout)]
     assert len(losses) == 2
     assert losses[1] < 0.7 * losses[0]
-    with Image.open(tmp_path / "carts.png") as image:
+    with Image.open(tmp_path / "out" / "learned_controller.png") as image:
         assert min(image.size) > 100
+    assert (tmp_path / "out" / "learned_controller.html").exists()

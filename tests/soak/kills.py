@@ -64,14 +64,12 @@ for n in range(10**9):
 PICTURES = """
 import sys
 from pathlib import Path
-
-sys.path.insert(0, sys.argv[2])
-import drawing
+import diffsim as ds
 
 folder = Path(sys.argv[1])
 print("ready", flush=True)
 for n in range(10**9):
-    drawing.draw_loss(folder / "loss.png", [float(n), 1.0, 0.5])
+    ds.tools.plot_loss([float(n), 1.0, 0.5], folder / "loss.png")
 """
 
 
@@ -80,9 +78,8 @@ def while_writing(seconds, rng):
     folder = Path(tempfile.mkdtemp())
     for round in _processes.rounds(seconds):
         text = FILES if round % 2 == 0 else PICTURES
-        with _processes.start(text, folder, _processes.ROOT / "examples") as victim:
+        with _processes.start(text, folder) as victim:
             assert victim.stdout.readline() == "ready\n", victim.communicate()[1]
-            # What it says about its files must not fill the pipe.
             _processes.kill_after(victim, rng.uniform(0, 0.6))
         graph, picture = folder / "graph.dot", folder / "loss.png"
         if graph.exists():

@@ -179,8 +179,7 @@ WRITES_BESIDE = {
     "diffsim/runtime/disk_cache.py:_write": "beside its place, and renamed",
     "diffsim/runtime/fields/display.py:_image": "to memory",
     "diffsim/runtime/files.py:_write": "what the others use",
-    "diffsim/tools/loss_plot.py:plot_loss": "to memory",
-    "examples/drawing.py:save_picture": "beside its place, and renamed",
+    "diffsim/tools/loss_plot.py:save_figure": "to memory",
     "tools/update_docs.py:_run": "in a temporary folder",
 }
 

@@ -1,5 +1,5 @@
 "use strict";
-// The data of the page: {title, panels: [{kind, label, times, ...}], curve}. `packing.py` writes it.
+// The data of the page: {unit, panels: [{kind, label, times, ...}]}. `packing.py` writes it.
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const page = document.documentElement;
@@ -144,9 +144,34 @@ async function pointsPanel(given, canvas) {
     context.stroke();
   }
 
+  // Numbers along the edges, so that one sees where things are.
+  function ruler(scale) {
+    const dot = window.devicePixelRatio || 1;
+    context.font = `${10 * dot}px system-ui, sans-serif`;
+    context.fillStyle = shade("--faint");
+    context.strokeStyle = shade("--line");
+    context.lineWidth = dot;
+    context.beginPath();
+    for (const axis of [0, 1]) {
+      context.textAlign = axis ? "left" : "center";
+      context.textBaseline = axis ? "middle" : "bottom";
+      for (const value of ticks(low[axis], high[axis], false)) {
+        const at = (value - middle[axis]) * scale;
+        const place = axis ? canvas.height / 2 - at : canvas.width / 2 + at;
+        const end = axis ? canvas.height : canvas.width;
+        if (place < 0.04 * end || place > 0.96 * end) continue;
+        if (axis) { context.moveTo(0, place); context.lineTo(4 * dot, place); }
+        else { context.moveTo(place, canvas.height); context.lineTo(place, canvas.height - 4 * dot); }
+        if (axis) context.fillText(short(value), 6 * dot, place);
+        else context.fillText(short(value), place, canvas.height - 5 * dot);
+      }
+    }
+    context.stroke();
+  }
+
   function drawLines(frame) {
     const [index, names] = lineColours(frame);
-    context.lineWidth = Math.max(1.2, canvas.width / 400);
+    context.lineWidth = Math.max(1.5, canvas.width / 280);
     context.lineCap = "round";
     byColour(index, (row, colour) => {
       context.strokeStyle = names[colour];
@@ -181,6 +206,7 @@ async function pointsPanel(given, canvas) {
     const scale = canvas.width / (2 * reach[0]), rows = directions();
     context.clearRect(0, 0, canvas.width, canvas.height);
     if (d === 3) box(rows, scale);
+    else ruler(scale);
     project(frame, rows, scale);
     if (lineColours) drawLines(frame);
     const [index, names] = colours(frame);
@@ -290,7 +316,7 @@ function curve(given, canvas) {
 }
 
 const short = (value) => (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5)
-  ? value.toExponential(1) : String(Number(value.toPrecision(3))));
+  ? value.toExponential(1).replace(".0e", "e") : String(Number(value.toPrecision(3))));
 
 function ticks(low, high, log) {
   const made = [];
@@ -311,7 +337,9 @@ function ticks(low, high, log) {
 function player(panels) {
   const duration = Math.max(...panels.map((panel) => panel.times[panel.times.length - 1]));
   const most = Math.max(...panels.map((panel) => panel.times.length));
-  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(Math.max(duration, 1e-9) / most))));
+  const finest = panels.reduce((one, other) => (other.times.length > one.times.length ? other : one));
+  const between = duration / Math.max(1, most - 1);
+  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(Math.max(between, 1e-9)) - 1e-6)));
   // At the speed of life, if that is neither too fast nor too slow to look at.
   const seconds = Math.min(Math.max(Math.min(duration, 12), 3), 0.4 * most);
   const pace = duration / seconds;
@@ -333,7 +361,7 @@ function player(panels) {
       const frame = frameOf(panel);
       if (frame !== panel.shown) { panel.shown = frame; panel.draw(frame); drawn++; }
     }
-    byId("time").textContent = `${Math.min(t, duration).toFixed(digits)} s`;
+    byId("time").textContent = `${finest.times[frameOf(finest)].toFixed(digits)} ${data.unit}`;
     byId("place").value = duration ? (1000 * Math.min(t, duration)) / duration : 0;
     page.dataset.drawn = drawn;
   }
@@ -357,8 +385,7 @@ function player(panels) {
 
   function step(by) {
     set(false);
-    const panel = panels.reduce((one, other) => (other.times.length > one.times.length ? other : one));
-    t = panel.times[Math.max(0, Math.min(panel.times.length - 1, frameOf(panel) + by))];
+    t = finest.times[Math.max(0, Math.min(finest.times.length - 1, frameOf(finest) + by))];
     show();
   }
 
@@ -380,7 +407,7 @@ function player(panels) {
   });
   byId("controls").hidden = false;
   show();
-  if (pace < 0.67 || pace > 1.5) make("p", byId("notes"), `1×: one second here is ${short(pace)} s.`);
+  if (pace < 0.67 || pace > 1.5) make("p", byId("notes"), `1×: one second here is ${short(pace)} ${data.unit}.`);
   set(!matchMedia("(prefers-reduced-motion: reduce)").matches);
 }
 

@@ -40,13 +40,15 @@ class Player:
 
     Args:
         title: of the page.
+        unit: of the `dt` of all films: "s", or "iterations" for films of a training (with dt=1).
         max_bytes: the largest size of the file.
     """
 
-    def __init__(self, title: str, max_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, title: str, unit: str = "s", max_bytes: int = _MOST_BYTES) -> None:
         if not isinstance(title, str):
             raise refuse(f"the title is a text, not {shown(title)}", 'write Player("A wave")')
         self.title = title
+        self.unit = str(unit)
         self.max_bytes = max_bytes
         self._panels: list[Frames | Points | Curve] = []
 
@@ -148,7 +150,9 @@ class Player:
             packed[k], notes[k] = pack(self._panels[k], left // (len(order) - done) - 1000)
             left -= len(json.dumps(packed[k]))
         panels = [packed[k] for k in range(len(self._panels))]
-        data = json.dumps({"panels": panels}, separators=(",", ":")).replace("<", "\\u003c")
+        data = json.dumps({"unit": self.unit, "panels": panels}, separators=(",", ":")).replace(
+            "<", "\\u003c"
+        )
         said = [f"<p>{html.escape(notes[k])}</p>" for k in range(len(self._panels)) if notes[k]]
         return Template(parts["html"]).substitute(
             title=html.escape(self.title), style=parts["css"], script=parts["js"], data=data,
