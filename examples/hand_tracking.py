@@ -295,8 +295,7 @@ def draw(folder: Path, hand: Hand, found: Fit) -> None:
         )
         axes.view_init(55, -100)
         axes.legend(frameon=False)
-    figure.savefig(folder / "hand_tracking.png", dpi=100)
-    plt.close(figure)
+    ds.tools.save_figure(figure, folder / "hand_tracking.png")
     film = [np.concatenate([points, measured]) for points in found.film]
     colours = np.repeat([[0.85, 0.5, 0.3], [0.13, 0.4, 0.67]], len(measured), axis=0)
     style = {"colors": colours, "radius": 0.001}

@@ -105,9 +105,11 @@ async function pointsPanel(given, canvas) {
   const aspect = reach[1] / reach[0];
 
   function resize() {
-    const width = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1)) || 600;
-    canvas.width = width;
-    canvas.height = Math.max(40, Math.round(width * aspect));
+    // A tall picture is no higher than the style sheet lets it be, and then less wide.
+    const dot = window.devicePixelRatio || 1, highest = 0.72 * window.innerHeight;
+    const width = Math.min(canvas.clientWidth || 600, highest / aspect);
+    canvas.width = Math.max(40, Math.round(width * dot));
+    canvas.height = Math.max(40, Math.round(width * aspect * dot));
   }
 
   function project(frame, rows, scale) {
@@ -190,7 +192,7 @@ async function pointsPanel(given, canvas) {
     context.fillStyle = colour;
     context.beginPath();
     for (const k of row) {
-      if (!known[k]) continue;
+      if (!known[k] || radius(k) === 0) continue;
       const r = Math.max(0.8, radius(k) * scale);
       if (r < 1.6) context.rect(x[k] - r, y[k] - r, 2 * r, 2 * r);
       else {

@@ -12,7 +12,7 @@ from diffsim.tools.pictures.arrays import as_array, need_positive, refuse, stack
 from diffsim.tools.pictures.colours import Scale, Shades, levels, limits, shades, table
 from diffsim.tools.pictures.images import as_bytes
 
-POINT, LINE = 0x2166AC, 0x9AA0A6
+POINT, LINE = 0x3A86C8, 0x9AA0A6
 """Colours of points and lines that are given none."""
 
 
