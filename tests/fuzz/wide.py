@@ -18,7 +18,15 @@ class WideMaker(Maker):
     def pieces(self):
         return (
             *(self.map, self.scatter, self.scatter, self.serial, self.part, self.box),
-            *(self.stencil, self.stencil, self.shared, self.edges, self.counted, self.parts),
+            *(
+                self.stencil,
+                self.stencil,
+                self.guarded,
+                self.shared,
+                self.edges,
+                self.counted,
+                self.parts,
+            ),
             self.in_a_row,
         )
 
@@ -125,6 +133,28 @@ class WideMaker(Maker):
             terms.append(self.expr(1))
         how = self.pick("=", "=", "+=", "*=")
         self.put(2, f"u[{to}, j, i{_plus(away)}] {how} 0.5 * ({' + '.join(terms)})")
+
+    def guarded(self):
+        """All of a plane from those neighbours in another one that there are."""
+        of, to = self.planes()
+        self.put(1, f"for j, i in ds.ndrange({HEIGHT}, {self.n}):")
+        self.scope = Scope(own=[], index="i", floats=["a"])
+        self.put(2, f"u[{to}, j, i] {self.pick('=', '+=', '*=')} 0.3 * u[{of}, j, i]")
+        for _ in range(self.r.randint(1, 4)):
+            j, i = (f"{a}{_plus(self.r.randint(-2, 2))}" for a in "ji")
+            test = self.pick(
+                f"0 <= {j} < {HEIGHT} and 0 <= {i} < {self.n}",
+                f"{j} >= 0 and {j} < {HEIGHT} and {i} > -1 and {i} <= {self.n - 1}",
+                f"not ({j} < 0 or {j} >= {HEIGHT} or {i} < 0 or {i} >= {self.n})",
+            )
+            if self.r.random() < 0.2:
+                test += f" and {self.condition()}"
+            at = f"u[{of}, {j}, {i}]"
+            if self.r.random() < 0.3:
+                self.put(2, f"u[{to}, j, i] += 0.5 * ({at} if {test} else {self.pick('0', '0.0')})")
+                continue
+            self.put(2, f"if {test}:")
+            self.put(3, f"u[{to}, j, i] += {self.pick(self.number(), at)} * {at}")
 
     def edges(self):
         """Rims of a plane from what lies beside them, as boundary conditions have it."""

@@ -18,6 +18,10 @@ loads and arithmetic alone, no load reads what the loop writes, and the loop's b
 arguments; the cost of computing each value once for each neighbour must stay small. Everything else in
 the task stays as it is, in a task that runs after. If it only clears what the additions were made of, it need
 not wait for all of them (`Task.lag`).
+
+Additions in branches are gathered too, as values with a flag that says whether they are made: `if i > 0`
+around x[i - 1]. Where the bounds of the loop tell that all neighbours are inside, the conditions go;
+elsewhere an element is only touched if some lane adds to it.
 """
 
 from __future__ import annotations
@@ -46,12 +50,21 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.traversal import Rewriter, outs, statements, uses
-from diffsim.ir.types import size_of
+from diffsim.ir.types import bool_, size_of
 from diffsim.passes.analysis.affine import Definitions, Element, element_of, offset_of
 from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.analysis.guarded_updates import (
+    KnownBranches,
+    Ranges,
+    Update,
+    updates_of,
+    without,
+)
 from diffsim.passes.analysis.regions import Region, RegionMap, disjoint, region_of
 
-_Member = tuple[tuple[int, ...], Atomic]
+_Member = tuple[tuple[int, ...], Update]
+_Term = tuple[Value, Value | None]
+"""What a lane adds, and whether it does; None: it certainly does, or the element exists anyway."""
 _MOST_WORK = (
     600  # scalar statements of one rewritten loop body; each value is computed once a neighbour
 )
@@ -101,13 +114,11 @@ class _Rewriter:
     def tasks(self, *, allow_lag: bool) -> list[Task]:
         """Return the task itself, or the tasks that replace it."""
         task = self.task
-        if (
-            not task.axes
-            or task.reductions
-            or not any(isinstance(s, Atomic) for s in task.body.stmts)
-        ):
+        if not task.axes or task.reductions:
             return [task]
         inside = list(statements(task.body))
+        if not any(isinstance(s, Atomic) for s in inside):
+            return [task]
         # Values are computed once for each neighbour: checks would report and prints would print that
         # often.
         if any(isinstance(s, (Check, Print, Alloca)) for s in inside):
@@ -126,14 +137,18 @@ class _Rewriter:
             # rewriting.
             if len(shifts) < 2 or not self.is_legal_and_cheap(group, members):
                 continue
+            if any(u.made for _, u in members) and not self.is_added_to_only(
+                group, members, inside
+            ):
+                continue
             # The inside last, directly before what is left: `Task.lag` lets the backend interleave these two.
             last, *ends = self.rewrite(group, members)
             made = [*made, *ends, last]
-            gathered.update(s for _, s in members)
+            gathered.update(u.stmt for _, u in members)
         if not made:
             return [task]
         # What is left runs after the sums, so it may still change what they were computed from.
-        left = [s for s in task.body.stmts if s not in gathered]
+        left = list(without(task.body, gathered).stmts)
         lag = self.lag(group, members, left) if allow_lag else None
         return [*made, task.replace(body=Block(left), lag=lag)]
 
@@ -149,7 +164,7 @@ class _Rewriter:
         for s in left:
             if isinstance(s, Store) and s.mem not in cleared and self.clears(s):
                 # A clear of the memory that the sums go to would erase them.
-                if s.mem is group.mem and not self.apart(s, members[0][1]):
+                if s.mem is group.mem and not self.apart(s, members[0][1].stmt):
                     return None
                 cleared[s.mem] = s
             elif not isinstance(s, (Let, Load)):
@@ -191,9 +206,13 @@ class _Rewriter:
     def groups(self) -> dict[_Group, list[_Member]]:
         """Return the additions at the top of the body, by what they have in common."""
         found: dict[_Group, list[_Member]] = {}
-        for s in self.task.body.stmts:
-            if not isinstance(s, Atomic) or s.op != "add" or s.out is not None:
-                continue
+        for update in updates_of(self.task.body):
+            s = update.stmt
+            if update.computes is not None:
+                # As if it stood in the body where the branch does.
+                self.order[update.computes] = self.order[update.top]
+                for v in update.computes.outs:
+                    self.defined[v] = update.computes
             shifts: dict[Value, int] = {}
             places: dict[Value, int] = {}
             rest: list[tuple[int, object]] = []
@@ -217,7 +236,7 @@ class _Rewriter:
                 if len(places) == len(self.task.axes):
                     axes = self.task.axes
                     group = _Group(s.mem, tuple(places[a] for a in axes), tuple(rest))
-                    found.setdefault(group, []).append((tuple(shifts[a] for a in axes), s))
+                    found.setdefault(group, []).append((tuple(shifts[a] for a in axes), update))
         return found
 
     def first_writes(self, inside: list[Stmt]) -> dict[Mem, RegionMap[int]]:
@@ -237,7 +256,7 @@ class _Rewriter:
         # Bounds are evaluated anew for each task made here; those that load from memory might differ.
         if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
             return False
-        target = region_of(members[0][1], self.defs)
+        target = region_of(members[0][1].stmt, self.defs)
         work = 0
         for _, s in members:
             for needed in self.slice(s.value):
@@ -252,6 +271,23 @@ class _Rewriter:
                     if isinstance(x, Load) and not self.unwritten(x, needed, target, group):
                         return False
             if work > _MOST_WORK:
+                return False
+        return True
+
+    def is_added_to_only(self, group: _Group, members: list[_Member], inside: list[Stmt]) -> bool:
+        """Whether the task does nothing but additions to what the group adds to.
+
+        Lanes that add in branches need not meet, so one may read what it adds to.
+        """
+        one = members[0][1].stmt
+        for s in inside:
+            if isinstance(s, Atomic) and s.op == "add" and s.out is None:
+                continue
+            if (
+                isinstance(s, (Load, Store, Atomic))
+                and s.mem is group.mem
+                and not self.apart(s, one)
+            ):
                 return False
         return True
 
@@ -317,7 +353,7 @@ class _Rewriter:
     ) -> Task:
         """Return the task that gathers for one part of the box; `kinds` says which part along each axis."""
         b, task = self.builder, self.task
-        b.span = members[0][1].span
+        b.span = members[0][1].stmt.span
         copy = Rewriter()
         with b, b.block() as bound_stmts:
             bounds = copy.block(task.bounds)
@@ -338,29 +374,59 @@ class _Rewriter:
                     "below": (first, inner_first),
                     "above": (inner_last, last),
                 }[kind]
-        guarded = any(kind != "inside" for kind in kinds)
         axes = tuple(Value(x.type, x.hint) for x in task.axes)
         # In the slabs some neighbours are not lanes of the loop and have contributed nothing.
-        limits = list(task.bounds.yields) if guarded else None
+        is_slab = any(kind != "inside" for kind in kinds)
+        limits = list(task.bounds.yields) if is_slab else None
+        # An element of a slab that no lane adds to need not exist where some lanes add in branches. Else all
+        # elements of the box do, as those at its faces do.
+        flagged = any(u.made for _, u in members)
         with b, b.block() as stmts:
-            total: Value | None = None
-            for shift, s in members:
-                b.span = s.span
+            terms = []
+            for shift, u in members:
+                b.span = u.stmt.span
                 # Element e got its term from the lane e - shift.
                 lanes = tuple(x - k if k else x for x, k in zip(axes, shift, strict=True))
-                v = self.guarded(s, lanes, limits) if limits else self.copy_slice(s.value, lanes)
-                total = v if total is None else total + v
-            assert total is not None
-            index = list(members[0][1].index)
+                if limits:
+                    terms.append(self.guarded(u, lanes, limits, flagged=flagged))
+                else:
+                    terms.append(self.copy_slice(u, lanes, self.ranges(shift, low, high)))
+            one = members[0][1].stmt
+            index = list(one.index)
             for a, place in enumerate(group.places):
-                have = index[place].type.scalar
-                index[place] = b.cast(axes[a], have)
+                index[place] = b.cast(axes[a], index[place].type.scalar)
             for place, _ in group.rest:
                 index[place] = self.leaf(index[place])
-            b.span = members[0][1].span
-            b.atomic("add", group.mem, tuple(index), total)
+            b.span = one.span
+            self.add_up(group.mem, tuple(index), terms)
         box = Block(bound_stmts, tuple(yields))
         return task.replace(axes=axes, bounds=box, body=Block(stmts))
+
+    def ranges(self, shift: tuple[int, ...], low: list[int], high: list[int]) -> Ranges:
+        """Return the lanes that reach, by this shift, the elements with all neighbours."""
+        found: Ranges = {}
+        bounds = self.task.bounds.yields
+        for a, axis in enumerate(self.task.axes):
+            lo, hi = bounds[2 * a], bounds[2 * a + 1]
+            if isinstance(lo, Const) and isinstance(hi, Const):
+                first, last = int(lo.value) + high[a], int(hi.value) + low[a] - 1
+                if first <= last:
+                    found[axis] = (first - shift[a], last - shift[a])
+        return found
+
+    def add_up(self, mem: Mem, index: tuple[Value, ...], terms: list[_Term]) -> None:
+        """Emit the sum of the terms into an element, if any of them is made."""
+        b = self.builder
+        total, some = terms[0]
+        for v, made in terms[1:]:
+            total = total + v
+            some = None if some is None or made is None else b.named("or", some, made)
+        if some is None:
+            b.atomic("add", mem, index, total)
+            return
+        with b.block() as then:
+            b.atomic("add", mem, index, total)
+        b.add(If(some, Block(then), Block([]), (), b.span))
 
     def leaf(self, v: Value) -> Value:
         """Emit an index that is argument + constant, for the new task."""
@@ -369,15 +435,19 @@ class _Rewriter:
             return Const(v.type, shift)
         return self.builder.cast(base, v.type.scalar) + shift if shift else base
 
-    def copy_slice(self, v: Value, lanes: tuple[Value, ...]) -> Value:
-        """Emit the value as the lane with these indices computes it."""
-        copy = Rewriter(dict(zip(self.task.axes, lanes, strict=True)))
-        for s in self.slice(v):
+    def copy_slice(self, u: Update, lanes: tuple[Value, ...], ranges: Ranges) -> _Term:
+        """Emit what the lane with these indices, which are in these ranges, adds."""
+        env = dict(zip(self.task.axes, lanes, strict=True))
+        copy = KnownBranches(env, self.defs, ranges)
+        for s in self.slice(u.value):
             self.builder.stmts.extend(copy.stmt(s))
-        return copy.value(v)
+        made = None if u.made is None else copy.value(u.made)
+        return copy.value(u.value), None if isinstance(made, Const) and made.value else made
 
-    def guarded(self, s: Atomic, lanes: tuple[Value, ...], limits: list[Value]) -> Value:
-        """Emit the value if that lane exists, else 0."""
+    def guarded(
+        self, u: Update, lanes: tuple[Value, ...], limits: list[Value], *, flagged: bool
+    ) -> _Term:
+        """Emit what that lane adds if it exists, else 0; `flagged`: and whether it does."""
         b = self.builder
         exists: Value | None = None
         for a, lane in enumerate(lanes):
@@ -386,11 +456,16 @@ class _Rewriter:
         assert exists is not None
         # In a branch, not a select: loads of a lane that does not exist may be out of bounds.
         with b.block() as then:
-            v = self.copy_slice(s.value, lanes)
-        out = Value(s.value.type)
-        nothing = b.const(0, s.value.type)
-        b.add(If(exists, Block(then, (v,)), Block([], (nothing,)), (out,), s.span))
-        return out
+            v, made = self.copy_slice(u, lanes, {})
+        out = Value(v.type)
+        nothing = b.const(0, v.type)
+        if not flagged:
+            b.add(If(exists, Block(then, (v,)), Block([], (nothing,)), (out,), u.stmt.span))
+            return out, None
+        some, no = Value(bool_), Const(bool_, False)
+        sides = Block(then, (v, made or Const(bool_, True))), Block([], (nothing, no))
+        b.add(If(exists, *sides, (out, some), u.stmt.span))
+        return out, some
 
 
 def _inner(s: Stmt) -> list[Stmt]:

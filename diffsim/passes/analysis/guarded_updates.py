@@ -1,0 +1,198 @@
+"""Updates in branches, as values that are computed at the top of a body: what is added, and whether.
+
+The adjoint of a load in a branch adds in that branch:
+
+    if %c {                              %v.1, %made = if %c {
+      %v: f32 = mul %g, 2.0                %v: f32 = mul %g, 2.0
+      atomic_add x.grad[%i + 1], %v        yield %v, true
+    }                                    } else {
+                                           yield 0.0, false
+                                         }
+
+The form on the right is for passes that move an update to another lane (`scatter_to_gather`): it does nothing
+by itself, and nobody may add %v.1 where %made is false, as the element need not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diffsim.ir.nodes import Atomic, Block, Const, If, Let, Load, Stmt, Value
+from diffsim.ir.traversal import Rewriter, blocks, has_effects, outs, statements, uses
+from diffsim.ir.types import bool_
+from diffsim.passes.analysis.affine import Definitions, offset_of
+
+Ranges = dict[Value, tuple[int, int]]
+"""The first and the last value of axes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """An addition of a body, in a branch of it or not.
+
+    Attributes:
+        stmt: the addition itself.
+        top: the statement at the top of the body that it is, or is in.
+        value: what it adds, where it is made.
+        made: whether it is made; None for one that always is.
+        computes: what binds `value` and `made`, in the place of `top`; None for one that is always made.
+    """
+
+    stmt: Atomic
+    top: Stmt
+    value: Value
+    made: Value | None = None
+    computes: If | None = None
+
+
+def updates_of(body: Block) -> list[Update]:
+    """Return the additions in a body and in its branches whose values can be computed at its top."""
+    found: list[Update] = []
+    for s in body.stmts:
+        if isinstance(s, Atomic) and s.op == "add" and s.out is None:
+            found.append(Update(s, s, s.value))
+        elif isinstance(s, If):
+            for side in (s.then, s.orelse):
+                for inner in updates_of(side):
+                    found += _guarded(s, side, inner, first=side is s.then)
+    return found
+
+
+def _guarded(top: If, side: Block, inner: Update, *, first: bool) -> list[Update]:
+    """Return the update of one side of a branch as one of the body around the branch, if it can be."""
+    needed = _slice(side, inner)
+    if needed is None:
+        return []
+    true, false = Const(bool_, True), Const(bool_, False)
+    value, made = Value(inner.value.type, inner.value.hint), Value(bool_)
+    does = Block(needed, (inner.value, inner.made or true))
+    does_not = Block([], (_zero(inner.value), false))
+    sides = (does, does_not) if first else (does_not, does)
+    computes = If(top.cond, *sides, (value, made), inner.stmt.span)
+    return [Update(inner.stmt, top, value, made, computes)]
+
+
+def _zero(v: Value) -> Const:
+    kind = v.type.scalar
+    return Const(v.type, 0.0 if kind.is_float else False if kind.is_bool else 0)
+
+
+def _slice(side: Block, update: Update) -> list[Stmt] | None:
+    """Return the statements of a block that an update's value needs; None if they are not mere values."""
+    work = [update.value]
+    chosen: list[Stmt] = []
+    if update.computes is not None:
+        chosen.append(update.computes)
+        work = list(_reads(update.computes))
+    bound = {v: s for s in side.stmts for v in outs(s)}
+    taken: set[Stmt] = set()
+    while work:
+        s = bound.get(work.pop())
+        if s is None or s in taken:
+            continue
+        if not isinstance(s, (Let, Load, If)) or any(has_effects(b) for b in blocks(s)):
+            return None
+        taken.add(s)
+        work += _reads(s)
+    return [s for s in side.stmts if s in taken] + chosen
+
+
+def _reads(s: Stmt) -> list[Value]:
+    """Return what a statement reads, with all that its branches read."""
+    found = list(uses(s))
+    for b in blocks(s):
+        found += b.yields
+        for x in statements(b):
+            found += uses(x)
+            for c in blocks(x):
+                found += c.yields
+    return found
+
+
+def without(body: Block, gone: set[Stmt]) -> Block:
+    """Return a body without these updates, and without branches that nothing is left of."""
+    left: list[Stmt] = []
+    for s in body.stmts:
+        if s in gone:
+            continue
+        if isinstance(s, If) and not gone.isdisjoint(x for b in blocks(s) for x in statements(b)):
+            s = If(s.cond, without(s.then, gone), without(s.orelse, gone), s.outs, s.span)
+            if not s.outs and not has_effects(s.then) and not has_effects(s.orelse):
+                continue
+        left.append(s)
+    return Block(left, body.yields)
+
+
+class KnownBranches(Rewriter):
+    """Copies statements; a branch whose condition is known from the ranges of the axes loses the other side.
+
+    Args:
+        env: see `Rewriter`.
+        defs: what binds the values of the body.
+        ranges: of the axes; those that are not in it can be anything.
+    """
+
+    def __init__(self, env: dict[Value, Value], defs: Definitions, ranges: Ranges) -> None:
+        super().__init__(env)
+        self.defs, self.ranges = defs, ranges
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if not isinstance(s, If) or (known := truth(s.cond, self.defs, self.ranges)) is None:
+            return super().stmt(s)
+        side = s.then if known else s.orelse
+        made = [x for inner in side.stmts for x in self.stmt(inner)]
+        for out, v in zip(s.outs, side.yields, strict=True):
+            self.env[out] = self.value(v)
+        return made
+
+
+def truth(v: Value, defs: Definitions, ranges: Ranges) -> bool | None:
+    """Return what a condition is for all indices in these ranges, if it is the same for all."""
+    if isinstance(v, Const):
+        return bool(v.value) if not v.type.shape else None
+    let = defs.get(v)
+    if let is None or v.type.shape:
+        return None
+    name = let.op.name
+    if name in ("and", "or") and v.type.scalar.is_bool:
+        sides = [truth(a, defs, ranges) for a in let.args]
+        deciding = name == "or"
+        if deciding in sides:
+            return deciding
+        return None if None in sides else not deciding
+    if name == "not":
+        inner = truth(let.args[0], defs, ranges)
+        return None if inner is None else not inner
+    if name in ("gt", "ge", "lt", "le"):
+        a, b = (_range(x, defs, ranges) for x in let.args)
+        if name in ("gt", "ge"):
+            a, b, name = b, a, {"gt": "lt", "ge": "le"}[name]
+        return _less(a, b, equal=name == "le")
+    return None
+
+
+def _less(a: tuple[int, int] | None, b: tuple[int, int] | None, *, equal: bool) -> bool | None:
+    if a is None or b is None:
+        return None
+    if a[1] < b[0] or (equal and a[1] == b[0]):
+        return True
+    if a[0] > b[1] or (not equal and a[0] == b[1]):
+        return False
+    return None
+
+
+def _range(v: Value, defs: Definitions, ranges: Ranges) -> tuple[int, int] | None:
+    """Return the first and the last value of an axis plus a constant, or of a constant."""
+    if v.type.shape or v.type.scalar.kind != "i":
+        return None
+    base, shift = offset_of(v, defs)
+    if base is None:
+        return shift, shift
+    found = ranges.get(base)
+    # A narrower sum may have wrapped around before it was widened.
+    if found is None or base.type.scalar is not v.type.scalar:
+        return None
+    lo, hi = found[0] + shift, found[1] + shift
+    # Indices that wrap around are outside of every field, but a comparison sees them as they are.
+    most = 1 << (v.type.scalar.bits - 1)
+    return (lo, hi) if -most <= lo and hi < most else None
