@@ -6,37 +6,16 @@ import numbers
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import shown
 from diffsim.lang.types.descriptions import describe
-from diffsim.runtime.fields.field import Field
+from diffsim.tools.pictures.arrays import as_array, refuse
 
 _COLOR_HINT = "write it 0xRRGGBB, or ds.rgb_to_hex((red, green, blue)) of numbers between 0 and 1"
 
 
-def refuse(message: str, hint: str) -> FieldError:
-    """Return the error for an argument, at the user's line."""
-    return FieldError(message, Span.of_caller(), hint=hint)
-
-
-def as_array(name: str, value: object) -> np.ndarray:
-    """Return the numbers of a field, an array or a list."""
-    if isinstance(value, Field):
-        return value.to_numpy()
-    try:
-        made = np.asarray(value)
-    except (TypeError, ValueError):  # a ragged list
-        made = np.asarray(None)
-    if made.dtype.kind not in "biuf":
-        raise refuse(
-            f"{name} is a field or an array of numbers, not {describe(value)}",
-            "pass the field itself, field.to_numpy() or np.array(...)",
-        )
-    return made
-
-
 def points(name: str, value: object) -> np.ndarray:
     """Return positions as an array of shape (n, 2)."""
-    made = as_array(name, value)
+    made = as_array(value, name)
     if made.ndim == 3 and made.shape[2] == 1:  # vectors of one column, as Taichi's fields gave them
         made = made[:, :, 0]
     if made.ndim != 2 or made.shape[1] != 2:
@@ -51,7 +30,7 @@ def points(name: str, value: object) -> np.ndarray:
 
 def point(name: str, value: object) -> np.ndarray:
     """Return one position as an array of shape (1, 2)."""
-    made = as_array(name, value).ravel()
+    made = as_array(value, name).ravel()
     if made.shape != (2,):
         raise refuse(
             f"{name} is one position (x, y), not {describe(value)}",
@@ -72,7 +51,7 @@ def radii(value: object, count: int) -> np.ndarray:
     """Return one radius, or one for each shape, in pixels."""
     if isinstance(value, numbers.Real):
         return np.array([value], np.float32)
-    return _each("radius", as_array("radius", value), count).astype(np.float32)
+    return _each("radius", as_array(value, "radius"), count).astype(np.float32)
 
 
 def colors(value: object, count: int) -> np.ndarray:
@@ -81,7 +60,7 @@ def colors(value: object, count: int) -> np.ndarray:
         raise refuse(f"a colour is a whole number, not {shown(value)}", _COLOR_HINT)
     if isinstance(value, numbers.Integral):
         return np.array([int(value) & 0xFFFFFFFF], np.uint32)
-    made = as_array("color", value)
+    made = as_array(value, "color")
     if made.dtype.kind == "f":
         raise refuse("color has numbers that are no whole numbers", _COLOR_HINT)
     return _each("color", made, count).astype(np.uint32)
@@ -105,8 +84,8 @@ def palette_colors(palette: object, indices: object, count: int) -> np.ndarray:
             "palette is given, and no palette_indices",
             "say which colour of the palette each one has",
         )
-    chosen = colors(palette, len(as_array("palette", palette)))
-    made = as_array("palette_indices", indices)
+    chosen = colors(palette, len(as_array(palette, "palette")))
+    made = as_array(indices, "palette_indices")
     if made.dtype.kind not in "iub":
         raise refuse(
             "palette_indices has numbers that are no whole numbers", "convert it: .astype(np.int32)"
@@ -126,7 +105,7 @@ def image(value: object, res: tuple[int, int]) -> tuple[np.ndarray, float]:
 
     Integers without sign reach from 0 to the largest of their type, floats from 0 to 1.
     """
-    made = as_array("the image", value)
+    made = as_array(value, "the image")
     kind = made.dtype.kind
     if kind == "i":
         raise refuse(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diffsim.gui.arguments import refuse
+from diffsim.tools.pictures.arrays import refuse
 
 
 def contour_colors(values: np.ndarray, res: tuple[int, int], normalize: bool) -> np.ndarray:

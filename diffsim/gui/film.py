@@ -1,24 +1,29 @@
-"""Films: frames that are gathered in a file, finished when the canvas is closed or the program ends."""
+"""Files of frames: pictures, and films, which are finished when the canvas is closed or the program ends."""
 
 from __future__ import annotations
 
 import atexit
 import io
-import os
-import shutil
 import subprocess
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from diffsim.gui.arguments import refuse
-from diffsim.gui.views import encoded
-from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import path_of, refuse, write
+from diffsim.tools.pictures.films import NO_FFMPEG, NO_FFMPEG_HERE, find_ffmpeg, gif
+from diffsim.tools.pictures.images import encoded, pillow
 
-PICTURES = {"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "bmp": "bmp", "tga": "tga", "webp": "webp"}
-"""Endings of pictures, and what they are called where they are written."""
-ANIMATIONS = {"gif": "gif", "apng": "png"}
-VIDEOS = ("mp4", "webm", "mkv", "mov")
+PICTURES = {
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".webp": "WEBP",
+    ".bmp": "BMP",
+    ".tga": "TGA",
+}
+"""Endings of pictures, and what Pillow calls their formats."""
+_VIDEOS = (".mp4", ".webm", ".mkv", ".mov")
 RATE = 30
 """Frames a second of a film, unless `fps_limit` says."""
 
@@ -26,28 +31,22 @@ RATE = 30
 class Film(Protocol):
     """A film that is being written."""
 
-    def add(self, pixels: np.ndarray) -> None:
-        """Append a frame: (height, width, 4) of u8."""
+    def add(self, rows: np.ndarray) -> None:
+        """Append a frame: (height, width, 3) of u8, from the top."""
 
     def finish(self) -> None:
         """Write what is left."""
 
 
-def ending_of(path: str) -> str:
-    """Return the ending of a file's name: one of those that can be written."""
-    ending = os.path.splitext(path)[1].lower().removeprefix(".")
-    if ending not in (*PICTURES, *ANIMATIONS, *VIDEOS):
-        raise refuse(
-            f"{path!r} can not be written: its ending says no kind of picture or film",
-            f"pictures are {', '.join(PICTURES)}; films, one frame for each show, are "
-            f"{', '.join((*ANIMATIONS, *VIDEOS))}",
-        )
-    return ending
+def checked_path(file: Any) -> Path:
+    """Return where a picture or film goes, of which the ending says the format."""
+    return path_of(file, "a picture or film", (*PICTURES, ".gif", ".apng", *_VIDEOS))
 
 
-def new_film(path: str, ending: str, res: tuple[int, int], rate: float) -> Film:
+def new_film(path: Path, rate: float) -> Film:
     """Begin a film, which is finished at the program's end at the latest."""
-    film: Film = Video(path, res, rate) if ending in VIDEOS else Animation(path, ending, rate)
+    film: Film
+    film = Video(path, rate) if path.suffix.lower() in _VIDEOS else Animation(path, rate)
     atexit.register(film.finish)
     return film
 
@@ -55,13 +54,13 @@ def new_film(path: str, ending: str, res: tuple[int, int], rate: float) -> Film:
 class Animation:
     """A GIF, or a PNG with several frames. Frames are kept compressed until the end."""
 
-    def __init__(self, path: str, ending: str, rate: float) -> None:
-        # Written once now, so that a folder that is not there is found before an hour of frames.
-        self.path, self.format, self.rate = path, ANIMATIONS[ending], rate
+    def __init__(self, path: Path, rate: float) -> None:
+        self.path, self.rate = path, rate
         self.frames: list[bytes] = []
 
-    def add(self, pixels: np.ndarray) -> None:
-        self.frames.append(encoded(pixels))
+    def add(self, rows: np.ndarray) -> None:
+        self.frames.append(encoded(rows, "PNG", compress_level=1))
+        # Written once now, so that a folder that is not there is found before an hour of frames.
         if len(self.frames) == 1:
             self._write()
 
@@ -72,65 +71,60 @@ class Animation:
         self.frames = []
 
     def _write(self) -> None:
-        from PIL import Image
+        if self.path.suffix.lower() == ".gif":
+            data = gif(lambda k: np.asarray(self._frame(k)), len(self.frames), 1 / self.rate)
+        else:
+            data = self._animated_png()
+        write(self.path, data)
 
-        def opened(frame: bytes) -> Any:
-            return Image.open(io.BytesIO(frame))
+    def _frame(self, k: int) -> Any:
+        return pillow().open(io.BytesIO(self.frames[k]))
 
+    def _animated_png(self) -> bytes:
         data = io.BytesIO()
-        opened(self.frames[0]).save(
+        self._frame(0).save(
             data,
-            format=self.format,
+            format="PNG",
             save_all=True,
-            append_images=[opened(f) for f in self.frames[1:]],  # opened, and not decoded yet
+            append_images=[self._frame(k) for k in range(1, len(self.frames))],
             duration=1000 / self.rate,  # [ms]
             loop=0,
         )
-        write_file(self.path, data.getvalue())
+        return data.getvalue()
 
 
 class Video:
-    """A video that ffmpeg encodes while it is drawn."""
+    """A video that ffmpeg encodes while the program draws, so that no frame is kept."""
 
-    def __init__(self, path: str, res: tuple[int, int], rate: float) -> None:
-        program = shutil.which("ffmpeg")
-        if program is None:
-            raise refuse(
-                f"{path} is a video, and the program ffmpeg, which writes them, is not here",
-                'install ffmpeg (apt install ffmpeg, brew install ffmpeg), or write "film.gif"',
-            )
-        write_file(path, b"")  # an error of a wrong folder, before ffmpeg has one of its own
-        self.path = path
-        # Both sizes even, as the usual encoding of colours needs.
-        self.process = subprocess.Popen(
-            [
-                *(program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgba"),
-                *("-s", f"{res[0]}x{res[1]}", "-r", str(rate), "-i", "-"),
-                *("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p", path),
-            ],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+    def __init__(self, path: Path, rate: float) -> None:
+        if find_ffmpeg() is None:
+            raise refuse(NO_FFMPEG_HERE, NO_FFMPEG)
+        write(path, b"")  # an error of the path, before ffmpeg has one of its own
+        self.path, self.rate = path, rate
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def add(self, pixels: np.ndarray) -> None:
+    def add(self, rows: np.ndarray) -> None:
+        if self.process is None:
+            self.process = self._start(rows.shape[1], rows.shape[0])
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(pixels.tobytes())
+            self.process.stdin.write(rows.tobytes())
         except BrokenPipeError:
-            self._complain()
+            self.finish()
+
+    def _start(self, width: int, height: int) -> subprocess.Popen[bytes]:
+        source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self.rate:.6g} -i -"
+        # Both sizes even, as the usual encoding of colours needs.
+        coding = "-vf pad=ceil(iw/2)*2:ceil(ih/2)*2 -pix_fmt yuv420p"
+        command = [str(find_ffmpeg()), "-y", "-loglevel", "error", *source.split(), *coding.split()]
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*command, str(self.path)], stdin=pipe, stderr=pipe)
 
     def finish(self) -> None:
         atexit.unregister(self.finish)
-        if self.process.stdin and not self.process.stdin.closed:
-            self.process.stdin.close()
-            if self.process.wait():
-                self._complain()
-            if self.process.stderr:
-                self.process.stderr.close()
-
-    def _complain(self) -> None:
-        reason = self.process.stderr.read().decode(errors="replace") if self.process.stderr else ""
-        raise refuse(
-            f"ffmpeg could not write {self.path}: {reason.strip().splitlines()[-1:] or 'it ended'}",
-            'write "film.gif", which needs no ffmpeg',
-        )
+        process, self.process = self.process, None
+        if process is None:
+            return
+        said = process.communicate()[1].decode(errors="replace").strip().split("\n")[-1]
+        if process.returncode:
+            raise refuse(f"ffmpeg can not make {self.path}: {said}", NO_FFMPEG)

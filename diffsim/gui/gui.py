@@ -10,26 +10,29 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from diffsim.errors import DiffsimError, Span
 from diffsim.gui import arguments, events
-from diffsim.gui.arguments import point, points, refuse, same_length
+from diffsim.gui.arguments import point, points, same_length
 from diffsim.gui.canvas import Canvas
 from diffsim.gui.contour import contour_colors
 from diffsim.gui.events import EventQueue, EventType
-from diffsim.gui.film import PICTURES, RATE, Film, ending_of, new_film
-from diffsim.gui.views import NoView, View, encoded
+from diffsim.gui.film import PICTURES, RATE, Film, checked_path, new_film
+from diffsim.gui.views import NoView, View
 from diffsim.gui.widgets import Widget, Widgets
 from diffsim.gui.window import open_view
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import no_attribute
-from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import as_array, refuse, write
+from diffsim.tools.pictures.images import encoded
 
 _DEFAULT_LIMIT = 60  # frames a second in a window
 _SHOWS_AFTER_CLOSING = 5
+_POLLING = 0.02  # between two looks for events in a loop without frames [s]
 Position = Sequence[float] | np.ndarray
 
 
@@ -102,9 +105,10 @@ class GUI:
         self._widgets = Widgets(self.res)
         self._events = EventQueue()
         self._view: View | None = None if show_gui else NoView()
-        self._films: dict[str, Film] = {}
+        self._films: dict[Path, Film] = {}
         self._limit: float | None = None
         self._times: list[float] = []  # of the last frames [s]
+        self._polled = 0.0  # when events came in last [s]
         self._closing = 0  # frames since the window was closed, and one more
         self.clear()
 
@@ -160,7 +164,7 @@ class GUI:
             scalar_field: of two axes; numbers from 0 to 1.
             normalize: whether its least and largest number become 0 and 1.
         """
-        values = arguments.as_array("scalar_field", scalar_field)
+        values = as_array(scalar_field, "scalar_field")
         self._canvas.image(contour_colors(values, self.res, normalize))
 
     def circle(self, pos: Position, color: int = 0xFFFFFF, radius: float = 1) -> None:
@@ -270,7 +274,7 @@ class GUI:
 
     def point_field(self, radius: Any, color: Any = 0xFFFFFF, bound: float = 0.5) -> None:
         """Draw a disc for each element of an array of radii, spread over the canvas."""
-        sizes = arguments.as_array("radius", radius)
+        sizes = as_array(radius, "radius")
         if sizes.ndim != 2:
             raise refuse(f"radius has shape {sizes.shape}, not (x, y)", "one radius for each disc")
         self.circles(_lattice(sizes.shape, bound), sizes.ravel(), _flat(color))
@@ -284,7 +288,7 @@ class GUI:
         **kwargs: float,
     ) -> None:
         """Draw an arrow for each vector of an array of shape (x, y, 2), spread over the canvas."""
-        vectors = arguments.as_array("direction", direction)
+        vectors = as_array(direction, "direction")
         if vectors.ndim != 3 or vectors.shape[2] != 2:
             raise refuse(
                 f"direction has shape {vectors.shape}, not (x, y, 2)", "one vector for each arrow"
@@ -296,7 +300,7 @@ class GUI:
         self, vector_field: Any, arrow_spacing: int = 5, color: Any = 0xFFFFFF
     ) -> None:
         """Draw every fifth vector of a field as an arrow, the longest a tenth of the canvas."""
-        vectors = arguments.as_array("vector_field", vector_field)
+        vectors = as_array(vector_field, "vector_field")
         if vectors.ndim != 3 or vectors.shape[2] != 2:
             raise refuse(
                 f"vector_field has shape {vectors.shape}, not (x, y, 2)",
@@ -337,9 +341,10 @@ class GUI:
         if not isinstance(view, NoView) or file is None:
             self._widgets.draw(self._canvas, self._events.cursor)
         if file is not None:
-            self._write(os.fspath(file))
+            self._write(checked_path(file))
         if file is None or view.has_events:
             view.show(self._canvas.bytes)
+            self._polled = time.perf_counter()
         if view.has_events:
             self._wait_for_next_frame()
         self.frame += 1
@@ -360,14 +365,14 @@ class GUI:
                 hint="write the loop as while gui.running: ...",
             )
 
-    def _write(self, path: str) -> None:
-        ending = ending_of(path)
-        if ending in PICTURES:
-            write_file(path, encoded(self._canvas.bytes, PICTURES[ending]))
+    def _write(self, path: Path) -> None:
+        rows = self._canvas.bytes[:, :, :3]
+        if path.suffix.lower() in PICTURES:
+            write(path, encoded(rows, PICTURES[path.suffix.lower()]))
             return
         if path not in self._films:
-            self._films[path] = new_film(path, ending, self.res, self._limit or RATE)
-        self._films[path].add(self._canvas.bytes)
+            self._films[path] = new_film(path, self._limit or RATE)
+        self._films[path].add(rows)
 
     def _wait_for_next_frame(self) -> None:
         """Keep to the limit of frames a second, and show the rate in the title."""
@@ -397,6 +402,7 @@ class GUI:
     @property
     def running(self) -> bool:
         """Whether the window is open; True without one, until it is set to False."""
+        self._poll()
         return not self._closing
 
     @running.setter
@@ -444,8 +450,16 @@ class GUI:
         self._events.put(event)
         self._widgets.hear(event)
 
+    def _poll(self) -> None:
+        """Let events come in, for programs that ask for them in a loop that shows no frames."""
+        now = time.perf_counter()
+        if self._view is not None and self._view.has_events and now - self._polled > _POLLING:
+            self._polled = now
+            self._view.pump()
+
     def has_key_event(self) -> bool:
         """Return whether an event waits to be fetched."""
+        self._poll()
         return bool(self._events.waiting)
 
     def get_events(self, *e_filter: Any) -> Iterator[events.Event]:
@@ -484,6 +498,7 @@ class GUI:
 
     def is_pressed(self, *keys: str) -> bool:
         """Return whether one of the keys, or buttons of the mouse, is pressed now."""
+        self._poll()
         return self._events.is_pressed(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:

@@ -34,8 +34,8 @@ def _line_mask(line: str, size: float) -> tuple[np.ndarray, int]:
     if not line.strip():
         return np.zeros((0, 1), np.uint8), 0
     font = _font()
-    # A font's size is that of its square; the letters of this one are about 3/4 as high.
-    font.set_size(size * 0.85, 72)
+    # A font's size is that of its square. With this part of it, texts are as wide as Taichi's.
+    font.set_size(size * 0.78, 72)
     font.set_text(line, 0.0)
     font.draw_glyphs_to_bitmap(antialiased=True)
     mask = np.array(font.get_image(), np.uint8)

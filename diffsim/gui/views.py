@@ -5,7 +5,6 @@ The canvas is drawn by `raster` in each of them; a view only shows pixels and re
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import sys
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.images import encoded
 
 
 class View(Protocol):
@@ -39,14 +39,9 @@ class View(Protocol):
         """Close it."""
 
 
-def encoded(pixels: np.ndarray, file_format: str = "png") -> bytes:
-    """Return a frame as the bytes of a picture file."""
-    from PIL import Image
-
-    data = io.BytesIO()
-    fast = {"compress_level": 1} if file_format == "png" else {}
-    Image.fromarray(pixels[:, :, :3]).save(data, format=file_format, **fast)
-    return data.getvalue()
+def picture_of(pixels: np.ndarray) -> bytes:
+    """Return a frame as a file, made quickly."""
+    return encoded(pixels[:, :, :3], "PNG", compress_level=1)
 
 
 class NoView:
@@ -86,11 +81,11 @@ class PictureView(NoView):
             )
         self.last = None
         self.written = now
-        write_file(self.path, encoded(pixels))
+        write_file(self.path, picture_of(pixels))
 
     def close(self) -> None:
         if self.last is not None:
-            write_file(self.path, encoded(self.last))
+            write_file(self.path, picture_of(self.last))
             self.last = None
 
 
@@ -108,7 +103,7 @@ class NotebookView(NoView):
         if now - self.shown < 0.05:
             return
         self.shown = now
-        picture = Image(data=encoded(pixels), format="png")
+        picture = Image(data=picture_of(pixels), format="png")
         if self.handle is None:
             self.handle = display(picture, display_id=True)
         else:

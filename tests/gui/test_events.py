@@ -121,7 +121,7 @@ def test_a_program_that_asks_for_no_events_does_not_gather_them(gui):
 
 def test_get_key_event_waits_and_shows_the_canvas(gui):
     gui.circle((0.5, 0.5), radius=9)
-    sent = itertools.chain([[], []], [[Event(*press("k"))]])
+    sent = itertools.chain([[], []], [[Event(*press("k"))]], itertools.repeat([]))
     pump = gui._view.pump
     gui._view.pump = lambda: (gui._view.to_come.extend(next(sent)), pump())
     assert gui.get_key_event().key == "k"
@@ -132,6 +132,23 @@ def test_a_window_that_is_closed_while_the_program_waits_ends_the_wait(gui):
     gui._view.to_come.append(Event(GUI.PRESS, GUI.EXIT))
     assert gui.get_key_event().key == GUI.EXIT
     assert not gui.running
+
+
+@pytest.mark.parametrize("ask", ["running", "is_pressed", "get_events"])
+def test_a_loop_that_shows_nothing_hears_events_too(gui, monkeypatch, ask):
+    """A paused program, say: it may be closed, or go on at a key."""
+    now = [100.0]
+    monkeypatch.setattr(gui_module.time, "perf_counter", lambda: now[0])
+    gui.show()
+    gui._view.to_come += [Event(*press("a")), Event(GUI.PRESS, GUI.EXIT)]
+    asked = {
+        "running": lambda: not gui.running,
+        "is_pressed": lambda: gui.is_pressed("a"),
+        "get_events": lambda: [e.key for e in gui.get_events()] == ["a", GUI.EXIT],
+    }[ask]
+    assert not asked()  # it was looked for a moment ago
+    now[0] += 0.1
+    assert asked()
 
 
 # ---- closing
@@ -290,7 +307,7 @@ MISTAKES = {
     ".astype(np.uint8) for 0 to 255": lambda g: g.set_image(np.zeros((400, 200), int)),
     "(x, y, 3) with colours": lambda g: g.set_image(np.zeros((400, 200, 5))),
     "the image is a field or an array": lambda g: g.set_image("picture.png"),
-    "its ending says no kind": lambda g: g.show("frame.xyz"),
+    "use one of .png": lambda g: g.show("frame.xyz"),
     "res=(512, 512)": lambda g: GUI("x", res=(1, 2, 3)),
     "gui.get_image() returns": lambda g: g.core,
     "draw by gui.circle": lambda g: g.canvas,
@@ -298,7 +315,7 @@ MISTAKES = {
     "None is no limit": lambda g: setattr(g, "fps_limit", 0),
     "give the minimum first": lambda g: g.slider("x", 5, 1),
     "no event will ever come": lambda g: g.get_key_event(),
-    "make the folder first": lambda g: g.show("/no/such/folder/a.png"),
+    "can not be made": lambda g: g.show("/proc/no/a.png"),
 }
 
 
