@@ -31,6 +31,7 @@ from tests.fuzz import (
     numbers,
     programs,
     recomputed,
+    repeatable,
     rewrites,
     slices,
     solves,
@@ -64,6 +65,10 @@ def tries(seed, on_cuda, in_order=False):
     if seed % 32 == 25:
         return decomposed.make(seed), [
             ("decomposed", functools.partial(decomposed.verdict, seed=seed))
+        ]
+    if seed % 32 == 17:
+        return repeatable.make(seed), [
+            ("replays", functools.partial(repeatable.verdict, seed=seed))
         ]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]

@@ -9,6 +9,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.optim.runs.repeatable import Repeatable
+from tests.fuzz import repeatable
 
 SCALE = 0.5
 ONES = (1, 1, 1)
@@ -314,3 +315,14 @@ def test_a_replay_spares_the_program(cpu, monkeypatch):
     losses_of(sim, sim.simple, lambda sim: None, False)
     losses_of(sim, lambda: sim.simple(), lambda sim: None, None)
     assert len(replayed) == 5 + 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(cpu, quick_code, seed):
+    assert repeatable.verdict(repeatable.make(seed), seed) in ("right", "refused")
+
+
+def test_random_programs_are_proved(cpu):
+    """Else the search above would find nothing."""
+    proved = [repeatable.is_proved(repeatable.make(seed)) for seed in range(40)]
+    assert 10 < sum(proved) < 35
