@@ -8,8 +8,8 @@ finds the weights of the waves. The material is simulated by moving-least-square
 robot of [2]: sizes, material and training are those.
 
 What one sees: at first the robot stands still. After 60 iterations it gallops: in a second its mean place
-comes from 0.25 m to 0.53 m (with the plain gradient descent of [2]: to 0.39 m in 100 iterations), at 1.0 s an
-iteration on two cores.
+comes from 0.25 m to 0.53 m (with the plain gradient descent of [2]: to 0.39 m in 100 iterations), at 0.7 s an
+iteration on one core.
 
 [1] Y. Hu et al., "A moving least squares material point method with displacement discontinuity and two-way
     rigid body coupling", ACM Transactions on Graphics 37(4), 2018.

@@ -8,8 +8,8 @@ meets it at its time of impact; impulses stop it, and friction holds it as far a
 Gradient descent through the whole walk finds the weights of the network. Robot, network and goal are those
 of [1].
 
-What one sees: at first the robot trembles where it stands. After 60 iterations it shuffles 0.37 m in two
-seconds (distance from the goal 0.590 to 0.224 m), at 26 ms an iteration on one core.
+What one sees: at first the robot trembles where it stands. After 100 iterations it shuffles 0.45 m in
+two seconds (distance from the goal 0.590 to 0.166 m), at 0.01 s an iteration on one core.
 
 [1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
 [2] E. Catto, "Iterative dynamics with temporal coherence", Game Developers Conference 2005: sequential
@@ -68,10 +68,11 @@ def turned(angle, r):
 
 
 @ds.func
-def softness(light, turn, r):
+def mobility(inverse_mass, inverse_inertia, r):
     """Change of a point's velocity by a unit impulse there, as a matrix [1/kg]."""
     up = ds.Vector([-r[1], r[0]])
-    return ds.Matrix([[light, 0.0], [0.0, light]]) + turn * up.outer_product(up)
+    spin = inverse_inertia * up.outer_product(up)
+    return ds.Matrix([[inverse_mass, 0.0], [0.0, inverse_mass]]) + spin
 
 
 @ds.data_oriented
@@ -97,8 +98,8 @@ class Robot:
         self.loss = field()  # distance from the goal [m]
         size = np.array([half for _, half in bodies])
         mass = 4 * size.prod(1)
-        self.half, self.light = constant(size), constant(1 / mass)  # [m], [1/kg]
-        self.turn = constant(3 / (mass * (size**2).sum(1)))  # 1 / inertia [1/(kg m²)]
+        self.half, self.inverse_mass = constant(size), constant(1 / mass)  # [m], [1/kg]
+        self.inverse_inertia = constant(3 / (mass * (size**2).sum(1)))  # 1 / inertia [1/(kg m²)]
         self.start = constant(np.array([(*centre, 0.0) for centre, _ in bodies]))
         a, b, *rest = (np.array(column) for column in zip(*springs, strict=True))
         self.ends = ds.Vector.field(2, ds.i32, shape=m)
@@ -155,9 +156,9 @@ class Robot:
                 stretch = length - self.rest[s] * (1.0 + STRETCH * self.muscle[t, s])
                 impulse = DT * self.stiffness[s] * stretch / length * apart
             else:
-                soft = softness(self.light[a], self.turn[a], r_a)
-                soft += softness(self.light[b], self.turn[b], r_b)
-                impulse = soft.inverse() @ (v_b - v_a + PUSH_OUT / DT * apart)
+                yields = mobility(self.inverse_mass[a], self.inverse_inertia[a], r_a)
+                yields += mobility(self.inverse_mass[b], self.inverse_inertia[b], r_b)
+                impulse = yields.inverse() @ (v_b - v_a + PUSH_OUT / DT * apart)
             self.kick[t, a] += ds.Vector([impulse[0], impulse[1], cross(r_a, impulse)])
             self.kick[t, b] -= ds.Vector([impulse[0], impulse[1], cross(r_b, impulse)])
 
@@ -165,9 +166,13 @@ class Robot:
     def move(self, t: ds.i32):
         """Semi-implicit Euler; then impulses of the ground, corner after corner, twice round [2]."""
         for i in range(self.n):
-            pose, light, turn = self.pose[t, i], self.light[i], self.turn[i]
-            masses = ds.Vector([light, light, turn])
-            free = DRAG * self.motion[t, i] + masses * self.kick[t, i]
+            pose, by_mass, by_inertia = (
+                self.pose[t, i],
+                self.inverse_mass[i],
+                self.inverse_inertia[i],
+            )
+            inverse = ds.Vector([by_mass, by_mass, by_inertia])
+            free = DRAG * self.motion[t, i] + inverse * self.kick[t, i]
             free[1] -= DT * GRAVITY
             now, impact = free, DT  # velocity, time of impact [s]
             push, hold = ds.Vector([0.0] * 4), ds.Vector([0.0] * 4)  # impulses [N s]
@@ -175,15 +180,15 @@ class Robot:
                 r = turned(pose[2], ds.Vector([k % 2 * 2 - 1, k // 2 * 2 - 1]) * self.half[i])
                 height, fall = pose[1] + r[1] - GROUND, free[1] + free[2] * r[0]
                 if height + DT * fall < 0.0:
-                    impact = ds.min(impact, ds.max(-height / fall, 0.0))
+                    impact = ds.min(impact, ds.select(height > 0.0, -height / fall, 0.0))
                     rise = ds.max(-PUSH_OUT / DT * height, 0.0) - now[1] - now[2] * r[0]
-                    more = ds.max(rise / (light + turn * r[0] ** 2), -push[k])
+                    more = ds.max(rise / (by_mass + by_inertia * r[0] ** 2), -push[k])
                     push[k] += more
-                    drag = hold[k] - (now[0] - now[2] * r[1]) / (light + turn * r[1] ** 2)
+                    drag = hold[k] - (now[0] - now[2] * r[1]) / (by_mass + by_inertia * r[1] ** 2)
                     drag = ds.max(ds.min(drag, FRICTION * push[k]), -FRICTION * push[k])
                     impulse = ds.Vector([drag - hold[k], more])
                     hold[k] = drag
-                    now += masses * ds.Vector([impulse[0], impulse[1], cross(r, impulse)])
+                    now += inverse * ds.Vector([impulse[0], impulse[1], cross(r, impulse)])
             self.motion[t + 1, i] = now
             self.pose[t + 1, i] = pose + impact * free + (DT - impact) * now
 
@@ -254,14 +259,14 @@ def set_weights(robot: Robot, seed: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> list[float]:
     """Train the robot, and show it before and after."""
-    parser = ds.tools.ArgumentParser(__doc__, steps=2048, iterations=60, out="out/rigid_body")
+    parser = ds.tools.ArgumentParser(__doc__, steps=2048, iterations=100, out="out/rigid_body")
     args = parser.parse_args(argv)
     ds.init(arch=args.arch)
     robot = Robot(args.steps)
     set_weights(robot, args.seed)
     films = {"before": robot.film()}
-    adam = ds.optim.Adam(robot.weights, lr=0.03)
-    run = ds.optim.train(robot.walk, adam, args.iterations, out=args.out, replay=True)
+    adam = ds.optim.Adam(robot.weights, lr=0.02)
+    run = ds.optim.train(robot.walk, adam, args.iterations, out=args.out, patience=10, replay=True)
     films["after"] = robot.film()
 
     ds.tools.plot_loss(run.losses, args.out / "loss.png", label="distance from the goal [m]")
