@@ -10,12 +10,14 @@ from diffsim.errors import shown
 from diffsim.lang.types.descriptions import describe
 from diffsim.tools.pictures.arrays import as_array, refuse
 
-_COLOR_HINT = "write it 0xRRGGBB, or ds.rgb_to_hex((red, green, blue)) of numbers between 0 and 1"
+COLOR_HINT = "write it 0xRRGGBB, or ds.rgb_to_hex((red, green, blue)) of numbers between 0 and 1"
 
 
 def points(name: str, value: object) -> np.ndarray:
     """Return positions as an array of shape (n, 2)."""
     made = as_array(value, name)
+    if made.shape == (0,):  # an empty list: nothing is drawn
+        made = made.reshape(0, 2)
     if made.ndim == 3 and made.shape[2] == 1:  # vectors of one column, as Taichi's fields gave them
         made = made[:, :, 0]
     if made.ndim != 2 or made.shape[1] != 2:
@@ -57,12 +59,14 @@ def radii(value: object, count: int) -> np.ndarray:
 def colors(value: object, count: int) -> np.ndarray:
     """Return one colour, or one for each shape."""
     if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
-        raise refuse(f"a colour is a whole number, not {shown(value)}", _COLOR_HINT)
+        raise refuse(f"a colour is a whole number, not {shown(value)}", COLOR_HINT)
     if isinstance(value, numbers.Integral):
         return np.array([int(value) & 0xFFFFFFFF], np.uint32)
+    if value is None or isinstance(value, str):
+        raise refuse(f"a colour is a number, not {shown(value)}", COLOR_HINT)
     made = as_array(value, "color")
     if made.dtype.kind == "f":
-        raise refuse("color has numbers that are no whole numbers", _COLOR_HINT)
+        raise refuse("color has numbers that are no whole numbers", COLOR_HINT)
     return _each("color", made, count).astype(np.uint32)
 
 
@@ -71,7 +75,7 @@ def _each(name: str, made: np.ndarray, count: int) -> np.ndarray:
         made = made[:, 0]
     if made.shape != (count,):
         raise refuse(
-            f"{name} has shape {made.shape}, and there are {count} shapes to draw",
+            f"{name} has shape {made.shape}, and {count} shape{'s' * (count != 1)} shall be drawn",
             f"give one number for all of them, or an array of shape ({count},)",
         )
     return np.ascontiguousarray(made)

@@ -509,7 +509,7 @@ class GUI:
 def _resolution(res: Any) -> tuple[int, int]:
     sizes = np.ravel(res).tolist()
     sizes = sizes * 2 if len(sizes) == 1 else sizes
-    if len(sizes) != 2 or not all(isinstance(n, int | float) and n >= 1 for n in sizes):
+    if len(sizes) != 2 or not all(isinstance(n, int | float) and 1 <= n < 32768 for n in sizes):
         raise refuse(
             f"res is a number of pixels, or (width, height), not {res!r}", "write res=(512, 512)"
         )

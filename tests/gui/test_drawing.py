@@ -158,6 +158,13 @@ def test_places_that_are_none_draw_nothing(gui, bad):
     assert (gray(gui) == 1).all()
 
 
+def test_nothing_is_drawn_of_empty_lists(gui):
+    gui.circles([])
+    gui.lines(np.zeros((0, 2)), [], radius=np.zeros(0), color=np.zeros(0, int))
+    gui.triangles([], [], [])
+    assert gray(gui).sum() == 0
+
+
 # ---- images
 
 

@@ -297,6 +297,9 @@ MISTAKES = {
     "one position (x, y)": lambda g: g.circle([[0.1, 0.2], [0.3, 0.4]]),
     "an array of shape (5,)": lambda g: g.circles(np.zeros((5, 2)), radius=np.ones(4)),
     "0xRRGGBB": lambda g: g.circles(np.zeros((5, 2)), color=np.ones(5)),
+    "a colour is a number, not 'red'": lambda g: g.circle((0, 0), color="red"),
+    "a colour is a number, not 7.5": lambda g: ds.hex_to_rgb(7.5),
+    "write (1.0, 0.5, 0.0)": lambda g: ds.rgb_to_hex(0.5),
     "a colour is a whole number": lambda g: g.circle((0, 0), color=0.5),
     "no palette_indices": lambda g: g.circles(np.zeros((5, 2)), palette=[0, 1]),
     "indices are 0 to 1": lambda g: g.circles(
