@@ -57,9 +57,11 @@ class Adam(Optimizer):
 
     def _move(self, rate: float, clip: float) -> None:
         (beta1, beta2), age = self.betas, self.iteration + 1
-        # The means start from 0: what they lack after so many steps is made up for.
-        step = rate / (1 - beta1**age)
-        self._kernel(step, 1 - beta1, beta2, (1 - beta2**age) ** 0.5, self.eps, clip)
+        # The means start from 0: what they lack after so many steps is made up for. Dividing the mean square
+        # by what it lacks would take a second division for each number: step and eps are multiplied instead.
+        root = (1 - beta2**age) ** 0.5
+        step = rate / (1 - beta1**age) * root
+        self._kernel(step, 1 - beta1, beta2, self.eps * root, clip)
 
 
 def _checked_betas(betas: Any) -> tuple[float, float]:
@@ -77,12 +79,11 @@ def _checked_betas(betas: Any) -> tuple[float, float]:
 
 
 @func
-def _move_element(p, mean, square, at, step, new, keep, root, eps, clip):
+def _move_element(p, mean, square, at, step, new, keep, eps, clip):
     g = p.grad[at] * cast(clip, p.dtype)
     mean[at] += (g - mean[at]) * cast(new, p.dtype)
     square[at] = square[at] * cast(keep, p.dtype) + g * g * cast(1.0 - keep, p.dtype)
-    size = sqrt(square[at]) / cast(root, p.dtype) + cast(eps, p.dtype)
-    p[at] -= cast(step, p.dtype) * (mean[at] / size)
+    p[at] -= cast(step, p.dtype) * (mean[at] / (sqrt(square[at]) + cast(eps, p.dtype)))
 
 
 def _adam_kernel(
@@ -90,19 +91,19 @@ def _adam_kernel(
 ) -> Callable[..., None]:
     """Make the kernel that moves all parameters.
 
-    Its arguments: the step, the weight of the new gradient in the mean, what of the mean square is kept, the
-    root of what that lacks, eps, and a factor of the gradients.
+    Its arguments: the step, the weight of the new gradient in the mean, what of the mean square is kept, eps,
+    and a factor of the gradients.
     """
 
     @kernel
-    def adam(step: f64, new: f64, keep: f64, root: f64, eps: f64, clip: f64):  # type: ignore[valid-type]
+    def adam(step: f64, new: f64, keep: f64, eps: f64, clip: f64):  # type: ignore[valid-type]
         for k in static(range(len(fields))):
             p, mean, square = static(fields[k], means[k], squares[k])
             if static(len(p.shape) == 0):
-                _move_element(p, mean, square, None, step, new, keep, root, eps, clip)
+                _move_element(p, mean, square, None, step, new, keep, eps, clip)
             else:
                 for at in grouped(p):
-                    _move_element(p, mean, square, at, step, new, keep, root, eps, clip)
+                    _move_element(p, mean, square, at, step, new, keep, eps, clip)
 
     made: Callable[..., None] = adam
     return made
