@@ -14,6 +14,7 @@ from PIL import Image
 
 import diffsim as ds
 from diffsim.tools import Player, animate
+from diffsim.tools.pictures import panels
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 RNG = np.random.default_rng(0)
@@ -31,6 +32,14 @@ def unpack(text, size):
     half = len(raw) // 2
     steps = raw[:half] | raw[half:] << 8
     return np.cumsum(steps.reshape(-1, size), 0, dtype=np.uint16).view(np.int16)
+
+
+def lines_of(panel):
+    return (
+        np.frombuffer(zlib.decompress(base64.b64decode(panel["lines"])), "<u4")
+        .reshape(-1, 2)
+        .tolist()
+    )
 
 
 def positions_of(panel):
@@ -53,7 +62,7 @@ def test_positions_are_right_to_a_part_of_the_bounds():
     inside = np.isfinite(positions) & (positions < 1e6)
     np.testing.assert_allclose(found[inside], positions[inside], atol=8 / 4095)
     assert panel["times"] == [0.25 * k for k in range(7)]
-    assert unpack(panel["lines"], 4)[0].tolist() == [0, 1, 10, 2]
+    assert lines_of(panel) == [[0, 1], [10, 2]]
 
 
 def test_colours_that_change():
@@ -92,6 +101,50 @@ def test_a_page_stays_small_and_says_so(tmp_path):
     assert re.search(r"film: \d+ of 60 frames, .*so that the page stays small", text)
     assert re.search(r"cloud: \d+ of 60 frames, .*so that the page stays small", text)
     assert len(data_of(text)["panels"][2]["losses"]) == 2000
+
+
+def test_lines_of_a_crowd_are_left_out_with_their_ends():
+    """Lines stay with their two points, whatever numbers these have among those that are kept."""
+    count = 66_000  # more than 16 bits can tell apart
+    positions = RNG.random((1, count, 2))
+    lines = np.stack([np.arange(count - 1), np.arange(1, count)], 1)
+    player = Player("crowd", max_bytes=300_000)
+    player.add_points(positions, 1, lines=lines[-1:], bounds=(0, 1), label="all")
+    player.add_points(positions, 1, lines=np.concatenate([lines, lines[::-1]]), bounds=(0, 1))
+    text = player.text()
+    assert len(text) <= 300_000
+    few, many = data_of(text)["panels"]
+    assert re.search(r"all: \d+ of 66000 points", text)
+    for panel in (few, many):
+        assert panel["count"] < count
+        assert all(
+            max(pair) < panel["count"] for pair in (lines_of(panel) if "lines" in panel else [])
+        )
+    player = Player("crowd", max_bytes=3_000_000)
+    player.add_points(positions, 1, lines=lines[-1:])
+    (whole,) = data_of(player.text())["panels"]
+    assert lines_of(whole) == [[count - 2, count - 1]]
+
+
+def test_a_page_that_can_not_be_small_is_refused(tmp_path):
+    player = Player("many", max_bytes=30_000)
+    for _ in range(4):
+        player.add_frames(RNG.random((4, 64, 64)), 1)
+    with pytest.raises(ds.FieldError, match="however much is left out of its 4 panels"):
+        player.write(tmp_path / "a.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_frames_that_are_shown_are_coloured(monkeypatch):
+    """A film of gigabytes does not become three times as many."""
+    film = np.broadcast_to(np.float32(0.5), (5000, 8, 8))
+    seen = []
+    frame = panels.Frames.frame
+    monkeypatch.setattr(panels.Frames, "frame", lambda self, k: seen.append(k) or frame(self, k))
+    player = Player("long")
+    player.add_frames(film, 1)
+    assert data_of(player.text())["panels"][0]["times"][-1] == 4999
+    assert len(set(seen)) <= 240
 
 
 def test_the_page_needs_nothing_else():

@@ -31,6 +31,12 @@ _POINT_STEPS = (
     (480, 40_000), (300, 40_000), (200, 40_000), (120, 40_000), (120, 20_000), (80, 20_000), (80, 10_000),
     (60, 5_000), (40, 2_000), (16, 1_000), (4, 200),
 )  # fmt: skip
+# Points that lines join stay as long as possible: without some of them the lines have no ends.
+_ALL = 10**9
+_LINE_STEPS = (
+    *((frames, _ALL) for frames in (480, 300, 200, 120, 80, 40, 16)),
+    (16, 40_000), (16, 10_000), (16, 2_000), (4, 200),
+)  # fmt: skip
 _MOST_LOSSES = 2000
 _SAMPLES = 5
 
@@ -65,13 +71,13 @@ def _note(label: str, left_out: list[str]) -> str:
 
 
 def _pack_frames(panel: Frames, budget: int) -> Packed:
-    count, width, height = panel.pixels.shape[:3]
+    count, width, height = panel.source.shape[:3]
     for most, side, quality in _FRAME_STEPS:
         kept = _chosen(count, most)
         size = _smaller(width, height, side)
         few = kept[:: max(1, len(kept) // _SAMPLES)]
         guess = sum(len(one) for one in _images(panel, few, size, quality)) * len(kept) / len(few)
-        if guess * 4 / 3 > budget:
+        if guess * 4 / 3 > budget and (most, side, quality) != _FRAME_STEPS[-1]:
             continue
         images = [_text(one) for one in _images(panel, kept, size, quality)]
         if sum(map(len, images)) <= budget:
@@ -105,7 +111,7 @@ def _images(
     panel: Frames, kept: np.ndarray, size: tuple[int, int], quality: int
 ) -> Iterator[bytes]:
     for k in kept:
-        image = pillow().fromarray(to_rows(panel.pixels[k]))
+        image = pillow().fromarray(to_rows(panel.frame(k)))
         if image.size != size:
             image = image.resize(size, pillow().Resampling.BOX)
         options: dict[str, Any] = {"quality": quality}
@@ -119,15 +125,15 @@ def _images(
 
 def _pack_points(panel: Points, budget: int) -> Packed:
     count, points = panel.positions.shape[:2]
-    for most, crowd in _POINT_STEPS:
-        kept = _chosen(count, most)
-        # Points that lines join stay: without some of them the lines had no ends.
-        some = np.arange(points) if len(panel.lines) else _chosen(points, crowd)
-        made = _points(panel, kept, some)
+    for most, crowd in _LINE_STEPS if len(panel.lines) else _POINT_STEPS:
+        kept, some = _chosen(count, most), _chosen(points, crowd)
+        inside = np.atleast_1d(np.isin(panel.lines, some).all(1))
+        made = _points(panel, kept, some, np.flatnonzero(inside))
         if sum(len(v) for v in _texts(made)) <= budget:
             break
     left_out = [f"{len(kept)} of {count} frames"] if len(kept) < count else []
     left_out += [f"{len(some)} of {points} points"] if len(some) < points else []
+    left_out += [f"{inside.sum()} of {len(inside)} lines"] if not inside.all() else []
     return made, _note(panel.label, left_out)
 
 
@@ -142,7 +148,8 @@ def _texts(made: Any) -> Iterator[str]:
         yield made
 
 
-def _points(panel: Points, kept: np.ndarray, some: np.ndarray) -> dict[str, Any]:
+def _points(panel: Points, kept: np.ndarray, some: np.ndarray, lines: np.ndarray) -> dict[str, Any]:
+    """Return some frames, some points and some lines of a panel, all given by their numbers."""
     low, high = panel.bounds
     places = panel.positions[kept][:, some]
     scaled = (places - low) / (high - low) * _LEVELS
@@ -166,9 +173,11 @@ def _points(panel: Points, kept: np.ndarray, some: np.ndarray) -> dict[str, Any]
         "shades": _pack_shades(panel.shades, kept, some),
         "scale": _pack_scale(panel.shades.scale or panel.line_shades.scale),
     }
-    if len(panel.lines):
-        made["lines"] = _numbers(panel.lines.astype(np.uint16).view(np.int16).reshape(1, -1))
-        made["lineShades"] = _pack_shades(panel.line_shades, kept, np.arange(len(panel.lines)))
+    if len(lines):
+        # The ends by their numbers among the points that are kept.
+        ends = np.searchsorted(some, panel.lines[lines]).astype("<u4")
+        made["lines"] = _text(zlib.compress(ends.tobytes(), 7))
+        made["lineShades"] = _pack_shades(panel.line_shades, kept, lines)
     return made
 
 

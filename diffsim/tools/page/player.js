@@ -81,7 +81,7 @@ async function pointsPanel(given, canvas) {
   const {count, dimensions: d, low, high} = given;
   const places = await numbers(given.places, count * d);
   const colours = await shades(given.shades, count);
-  const pairs = given.lines ? await numbers(given.lines, 1 << 30) : new Int16Array(0);
+  const pairs = new Uint32Array(given.lines ? (await inflate(given.lines)).buffer : 0);
   const lineColours = pairs.length ? await shades(given.lineShades, pairs.length / 2) : null;
   const context = canvas.getContext("2d");
   const middle = low.map((value, a) => (value + high[a]) / 2);
@@ -179,7 +179,7 @@ async function pointsPanel(given, canvas) {
       context.strokeStyle = names[colour];
       context.beginPath();
       for (const k of row) {
-        const a = pairs[2 * k] & 65535, b = pairs[2 * k + 1] & 65535;
+        const a = pairs[2 * k], b = pairs[2 * k + 1];
         if (!known[a] || !known[b]) continue;
         context.moveTo(x[a], y[a]);
         context.lineTo(x[b], y[b]);

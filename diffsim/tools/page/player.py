@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from diffsim.errors import shown
+from diffsim.errors import memory_size, shown
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.tools.page.packing import pack
 from diffsim.tools.pictures.arrays import path_of, refuse, write
@@ -127,12 +127,19 @@ class Player:
         """Write the page.
 
         Raises:
-            FieldError: there is nothing on it; it can not be written there.
+            FieldError: there is nothing on it, or too much; it can not be written there.
         """
         target = path_of(path, "the page", (".html", ".htm"))
         if not self._panels:
             raise refuse("the page is empty", "call add_frames, add_points or add_loss before")
-        write(target, self.text().encode())
+        page = self.text().encode()
+        if len(page) > self.max_bytes:
+            raise refuse(
+                f"the page takes {memory_size(len(page))}, however much is left out of its "
+                f"{len(self._panels)} panels",
+                "write several pages, or allow more: Player(title, max_bytes=...)",
+            )
+        write(target, page)
 
     def text(self) -> str:
         """Return the page as text."""

@@ -67,16 +67,16 @@ def time_text(t: float, dt: float) -> str:
 def _extent(panel: Frames | Points) -> tuple[float, float]:
     """Return width and height of what is shown, in any unit."""
     if isinstance(panel, Frames):
-        return panel.pixels.shape[1], panel.pixels.shape[2]
+        return panel.source.shape[1], panel.source.shape[2]
     low, high = on_screen(panel, VIEW)[1]
     width, height = high - low
     return float(width), float(height)
 
 
 def _draw_frames(axes: Any, panel: Frames) -> Callable[[int], list[Any]]:
-    width, height = panel.pixels.shape[1:3]
+    width, height = panel.source.shape[1:3]
     shown = axes.imshow(
-        to_rows(panel.pixels[0]),
+        to_rows(panel.frame(0)),
         extent=(0, width, 0, height),
         interpolation="nearest",
         animated=True,
@@ -84,7 +84,7 @@ def _draw_frames(axes: Any, panel: Frames) -> Callable[[int], list[Any]]:
     axes.set(xlabel="x [cells]", ylabel="y [cells]")
 
     def move(k: int) -> list[Any]:
-        shown.set_data(to_rows(panel.pixels[k]))
+        shown.set_data(to_rows(panel.frame(k)))
         return [shown]
 
     return move

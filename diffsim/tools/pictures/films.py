@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
+import itertools
 import shutil
 import subprocess
 import tempfile
@@ -82,19 +84,36 @@ def mp4(frames: Iterable[np.ndarray], rate: float) -> bytes:
     first = next(even)
     size = f"{first.shape[1]}x{first.shape[0]}"
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{rate:.6g}", "-i", "-"]
-    # H.264 is left out of some builds.
-    problem = ""
     with tempfile.TemporaryDirectory(prefix="diffsim-film-") as folder:
         path = Path(folder) / "film.mp4"
-        data = b"".join([first.tobytes(), *(frame.tobytes() for frame in even)])
-        for codec in (["libx264", "-crf", "20"], ["mpeg4", "-q:v", "3"]):
-            command = [program, "-loglevel", "error", "-y", *source, "-c:v", *codec]
-            command += ["-pix_fmt", "yuv420p", "-movflags", "+faststart", str(path)]
-            done = subprocess.run(command, input=data, capture_output=True, check=False)
-            if done.returncode == 0 and path.exists():
-                return path.read_bytes()
-            problem = done.stderr.decode(errors="replace").strip().split("\n")[-1]
-    raise refuse(f"ffmpeg can not make the film: {problem}", NO_FFMPEG)
+        command = [program, "-loglevel", "error", "-y", *source, *_codec(program)]
+        command += ["-pix_fmt", "yuv420p", "-movflags", "+faststart", str(path)]
+        problem = _run(command, itertools.chain([first], even))
+        if not problem and path.exists():
+            return path.read_bytes()
+    raise refuse(f"ffmpeg can not make the film: {problem or 'it wrote nothing'}", NO_FFMPEG)
+
+
+def _codec(program: str) -> list[str]:
+    """Return the options for H.264, or for the older MPEG-4, as some builds of ffmpeg leave H.264 out."""
+    found = subprocess.run([program, "-hide_banner", "-encoders"], capture_output=True, check=False)
+    if b"libx264" in found.stdout:
+        return ["-c:v", "libx264", "-crf", "20"]
+    return ["-c:v", "mpeg4", "-q:v", "3"]
+
+
+def _run(command: list[str], frames: Iterable[np.ndarray]) -> str:
+    """Run ffmpeg on frames, one after the other; return what it complains of."""
+    with tempfile.TemporaryFile() as complaints:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=complaints) as process:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it gave up: its complaint says why
+                for frame in frames:
+                    process.stdin.write(frame.tobytes())
+                process.stdin.close()
+        complaints.seek(0)
+        lines = complaints.read().decode(errors="replace").strip().split("\n")
+    return lines[-1] if process.returncode else ""
 
 
 def _even(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

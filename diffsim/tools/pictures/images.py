@@ -192,7 +192,7 @@ def imshow(img: Any, title: str = "imshow") -> None:
     from matplotlib import pyplot as plt
 
     if mpl.get_backend().lower() == "agg":
-        name = f"{title}.png"
+        name = f"{title.replace(os.sep, '_')}.png"
         write(path_of(name, "the image"), encoded(rows, "PNG"))
         print(f"there is no display: wrote {name}")
         return

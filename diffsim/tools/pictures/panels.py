@@ -18,18 +18,24 @@ POINT, LINE = 0x3A86C8, 0x9AA0A6
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Images that follow each other.
+    """Images that follow each other; colours are made of them only when they are shown.
 
     Attributes:
-        pixels: (T, width, height, 3), u8.
+        source: (T, width, height) numbers, or (T, width, height, 3 or 4) colours.
         dt: time from one to the next [s].
         scale: what the colours mean, if they stand for numbers.
     """
 
-    pixels: np.ndarray
+    source: np.ndarray
     dt: float
     label: str
     scale: Scale | None
+
+    def frame(self, k: int) -> np.ndarray:
+        """Return an image: (width, height, 3), u8."""
+        if self.scale is None:
+            return as_bytes(self.source[k], "a frame")[:, :, :3]
+        return self.scale.table[levels(self.source[k], self.scale.low, self.scale.high)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,11 @@ def make_frames(
             "frames are (T, width, height) numbers or (T, width, height, 3) colours",
         )
     if found.ndim == 4 and found.shape[3] >= 3:
-        pixels = np.stack([as_bytes(frame, "a frame")[:, :, :3] for frame in found])
-        return Frames(pixels, dt, str(label), None)
+        as_bytes(found[0], "a frame")  # refuses types that say nothing about colours
+        return Frames(found, dt, str(label), None)
     values = found.reshape(found.shape[:3])
     low, high = limits(values, vmin, vmax)
-    scale = Scale(table(cmap), low, high)
-    return Frames(scale.table[levels(values, low, high)], dt, str(label), scale)
+    return Frames(values, dt, str(label), Scale(table(cmap), low, high))
 
 
 def make_points(
