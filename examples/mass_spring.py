@@ -255,8 +255,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     label = "loss = −distance walked [m]"
     ds.tools.plot_loss(run.losses, options.out / "loss.png", label)
     player = ds.tools.Player(f"The {robot.name} learns to walk")
+    every = np.concatenate([walk.x.reshape(-1, 2) for walk in walks])
+    look = {"lines": robot.ends, "radius": 0.01, "bounds": (every.min(0), every.max(0))}
     for walk in walks:
-        player.add_points(walk.x[::4], 4 * DT, walk.title, lines=robot.ends)
+        player.add_points(walk.x[::4], 4 * DT, walk.title, **look)
     player.add_loss(run.losses, label)
     player.write(options.out / "walk.html")
     for name in ("weights.npz", "loss.png", "walk.html"):
