@@ -26,6 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from diffsim.runtime.files import write_text
+
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "gallery.md"
 Program = Callable[[], Any]
@@ -155,7 +157,7 @@ def keep(name: str, text: str) -> None:
     lines = TABLE.read_text().splitlines()
     places = [i for i, old in enumerate(lines) if old.startswith(f"| {name} |")] or [len(lines)]
     lines[places[0] : places[0] + 1] = [text]
-    TABLE.write_text("\n".join(lines) + "\n")
+    write_text(TABLE, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

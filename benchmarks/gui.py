@@ -143,9 +143,11 @@ def main():
                 best[name][task] = max(found[0], most), min(found[1], least)
     print(table(best))
     if args.write:
+        from diffsim.runtime.files import write_text  # Taichi's Python has no diffsim
+
         page = HERE / "gui.md"
         head = page.read_text().partition("\n| frames")[0]
-        page.write_text(f"{head}\n{table(best)}")
+        write_text(page, f"{head}\n{table(best)}")
 
 
 if __name__ == "__main__":

@@ -169,6 +169,7 @@ def writing(file):
 
 
 WRITES_BESIDE = {
+    "benchmarks/gallery_original.py:load": "in a temporary folder",
     "benchmarks/harness.py:c": "the source of a library that is compiled beside its place",
     "benchmarks/harness.py:reference": "beside its place, and renamed",
     "diffsim/ad/disk_states.py:store": "beside its place, and renamed",
