@@ -164,7 +164,8 @@ from diffsim.runtime.kernels.kernel import Kernel, kernel
 from diffsim.runtime.kernels.kernel import forget_all as _forget_all
 from diffsim.runtime.observe import profiler
 from diffsim.runtime.observe.profiler import ScopedTimer
-from diffsim.runtime.session import cpu, cuda, device_info, gpu, init, reset, sync
+from diffsim.runtime.python import backend as _python_backend  # noqa: F401
+from diffsim.runtime.session import cpu, cuda, device_info, gpu, init, python, reset, sync
 from diffsim.runtime.session import session as _session
 
 __version__ = "0.1.0"
@@ -321,6 +322,7 @@ __all__ = [
     "polar_decompose",
     "pow",
     "profiler",
+    "python",
     "randn",
     "random",
     "raw_mod",

@@ -5,14 +5,14 @@ axes, and every op by its row's `ref`, in the exact type: nothing here is shared
 generators, and nothing is fast. What a program must not rely on is made visible: temporaries and
 scratch begin as NaN (or the largest integer), an index out of bounds is an `AccessError`.
 
-Read first: `run`, then `_Interpreter.stmt`. The state is one dictionary of values, which is enough
+Read first: `run`, then `Interpreter.stmt`. The state is one dictionary of values, which is enough
 because IR is in SSA form: a value has one definition, and each lane or iteration binds it anew.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,15 +81,15 @@ def run(
     """
     # Kernels compute infinities and NaN silently, as compiled code does.
     with np.errstate(all="ignore"):
-        work = _Interpreter(kernel, memory, args, seed, dims or {})
+        work = Interpreter(kernel, memory, args, seed, dims or {})
         for task in kernel.tasks:
             work.task(task)
         if kernel.result is None:
             return None
-        return _as(work.memory[kernel.result], kernel.result.dtype)
+        return as_type(work.memory[kernel.result], kernel.result.dtype)
 
 
-def _as(x: Any, t: Type) -> Any:
+def as_type(x: Any, t: Type) -> Any:
     """Return the number or array in exactly that type, as a backend's register has it."""
     return converted(x, t.scalar)
 
@@ -101,7 +101,9 @@ def _unset(shape: tuple[int, ...], t: Type) -> np.ndarray:
     return np.full(shape + t.shape, filler, scalar.numpy)
 
 
-class _Interpreter:
+class Interpreter:
+    """The state of one run; `run` and `backends/stepping.py` say what is executed when."""
+
     def __init__(
         self,
         kernel: Kernel,
@@ -126,7 +128,7 @@ class _Interpreter:
             own, numbers = numbers[: size_of(arg.type)], numbers[size_of(arg.type) :]
             if len(own) < size_of(arg.type):
                 raise ValueError(f"there is no value for the argument {arg.hint}")
-            self.env[arg] = _as(np.array(own).reshape(arg.type.shape), arg.type)
+            self.env[arg] = as_type(np.array(own).reshape(arg.type.shape), arg.type)
         if numbers:
             raise ValueError(f"{len(numbers)} numbers too many in the arguments")
 
@@ -156,9 +158,9 @@ class _Interpreter:
             return np.full(v.type.shape, v.value, v.type.scalar.numpy)[()]
         if isinstance(v, Dim):
             n = self.dims.get((v.mem, v.axis))
-            return _as(self.memory[v.mem].shape[v.axis] if n is None else n, v.type)
+            return as_type(self.memory[v.mem].shape[v.axis] if n is None else n, v.type)
         assert isinstance(v, RngKey), f"{v.hint or v.type} is not bound"
-        return _as(self.seed, v.type)
+        return as_type(self.seed, v.type)
 
     def values(self, vs: Sequence[Value]) -> list[Any]:
         return [self.value(v) for v in vs]
@@ -169,18 +171,28 @@ class _Interpreter:
     # ---- tasks and blocks
 
     def task(self, task: Task) -> None:
+        for _ in self.lanes_of(task):
+            self.block(task.body)
+            self.combine(task)
+
+    def lanes_of(self, task: Task) -> Iterator[tuple[int, ...]]:
+        """Bind the axes of a task to the indices of each lane, one after the other."""
         bounds = [int(b) for b in self.block(task.bounds)]
         # In row-major order, one lane after the other: one of the orders that parallel code may
         # take.
         box = [range(lo, hi) for lo, hi in zip(bounds[::2], bounds[1::2], strict=True)]
         for lane in itertools.product(*box):  # once, with no axes, for a serial task
             for axis, k in zip(task.axes, lane, strict=True):
-                self.env[axis] = _as(k, axis.type)
-            parts = self.block(task.body)
-            for (op, mem, index), part in zip(task.reductions, parts, strict=True):
-                # Lane by lane rather than by partial results: sums may differ from compiled ones in
-                # their last bits.
-                self.update(op, mem, index, part, task.span)
+                self.env[axis] = as_type(k, axis.type)
+            yield lane
+
+    def combine(self, task: Task) -> None:
+        """Add what a lane yields to the task's reductions."""
+        # Lane by lane rather than by partial results: sums may differ from compiled ones in
+        # their last bits.
+        parts = self.values(task.body.yields)
+        for (op, mem, index), part in zip(task.reductions, parts, strict=True):
+            self.update(op, mem, index, part, task.span)
 
     def block(self, block: Block) -> list[Any]:
         """Run a block; return what it yields."""
@@ -204,7 +216,7 @@ class _Interpreter:
             indices = range(int(self.value(s.lo)), int(self.value(s.hi)))
             carried = self.values(s.inits)
             for k in reversed(indices) if s.reverse else indices:
-                self.env[s.index] = _as(k, s.index.type)
+                self.env[s.index] = as_type(k, s.index.type)
                 # All parameters at once: one carried value may be computed from another's old
                 # value.
                 self.bind(s.params, carried)
@@ -212,7 +224,7 @@ class _Interpreter:
             self.bind(s.outs, carried)
         elif isinstance(s, While):
             carried = self.values(s.inits)
-            while self._goes_on(s, carried):
+            while self.goes_on(s, carried):
                 carried = self.block(s.body)
             self.bind(s.outs, carried)
         elif isinstance(s, If):
@@ -220,7 +232,11 @@ class _Interpreter:
         elif isinstance(s, Alloca):
             self.memory[s.mem] = _unset((max(0, int(self.value(s.count))),), s.mem.dtype)
         elif isinstance(s, InlineLLVM):
-            raise BackendError(f"{s.name} is LLVM text, which the interpreter can not run", s.span)
+            raise BackendError(
+                f"{s.name} is LLVM text, which Python can not run",
+                s.span,
+                hint="run the program with ds.init(arch=ds.cpu)",
+            )
         elif isinstance(s, CustomCall):
             # The primal of a custom gradient; its rule matters to the reverse pass only.
             self.bind(s.outs, self.block(s.body))
@@ -236,7 +252,7 @@ class _Interpreter:
             shown = ", ".join(map(str, values))
             raise AccessError(f"{s.message}: {shown}" if shown else s.message, s.span)
 
-    def _goes_on(self, s: While, carried: Sequence[Any]) -> bool:
+    def goes_on(self, s: While, carried: Sequence[Any]) -> bool:
         self.bind(s.params, carried)
         return bool(self.block(s.cond)[0])
 
@@ -257,7 +273,7 @@ class _Interpreter:
         """Update `mem[index] = op(mem[index], value)`; return the old value."""
         old = self.load(mem, index, span)
         at = self.place(mem, index, span)
-        self.memory[mem][at] = _as(_COMBINE[op](old, value), mem.dtype)
+        self.memory[mem][at] = as_type(_COMBINE[op](old, value), mem.dtype)
         return old
 
     # ---- ops
@@ -266,14 +282,14 @@ class _Interpreter:
         name, t = s.op.name, s.out.type
         args = self.values(s.args)
         if name == "cast":
-            return _as(args[0], t)
+            return as_type(args[0], t)
         if name == "build":
-            return _as(np.array(args).reshape(t.shape), t)
+            return as_type(np.array(args).reshape(t.shape), t)
         # NumPy would take a negative index from the end, where compiled code reads out of bounds.
         if name in ("extract", "insert"):
             at = tuple(int(i) for i in args[1 if name == "extract" else 2 :])
             _inside(s.args[0].hint or str(s.args[0].type), at, s.args[0].type.shape, s.span)
-        result = _as(s.op.ref(*args), t)
+        result = as_type(s.op.ref(*args), t)
         # An elementwise op on scalars alone may represent a tensor of equal elements.
         return result if result.shape == t.shape else np.full(t.shape, result)
 
@@ -281,4 +297,8 @@ class _Interpreter:
 def _inside(name: str, at: tuple[int, ...], shape: tuple[int, ...], span: Span) -> None:
     if not all(0 <= i < n for i, n in zip(at, shape, strict=False)):
         whole = shape[: len(at)]
-        raise AccessError(f"the index {list(at)} is outside of {name}, of shape {whole}", span)
+        raise AccessError(
+            f"the index {list(at)} is outside of {name}, of shape {whole}",
+            span,
+            hint="indices start at 0 and none counts from the end: look at where this one comes from",
+        )

@@ -78,6 +78,9 @@ LOWER_CUDA: Stages = (
 
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(inline_bodies(k))), *LOWER)
 
+ONLY_CHECKS: Stages = LOWER_DEBUG[:1]
+"""With `debug=True` for the interpreter, which takes prepared IR as it is."""
+
 LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 
 

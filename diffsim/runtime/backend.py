@@ -104,10 +104,12 @@ class Backend(Protocol):
     Attributes:
         name: as in `ds.init(arch=ds.NAME)`.
         device: where its fields lie. Two backends with one device share fields and executables.
+        stops: whether `breakpoint()` in a kernel stops a launch.
         loaded: the machine code that was loaded last.
     """
 
     name: str
+    stops: bool
     loaded: RecentlyUsed
 
     @property

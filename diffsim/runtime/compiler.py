@@ -48,6 +48,7 @@ def translate(
         default_ip=options.default_ip,
         debug=options.debug,
         strict=options.strict,
+        stops=session.backend.stops,
     )
 
 
@@ -112,6 +113,8 @@ def machine_code(kernel: Kernel, code: Code, backend: Backend) -> Any:
     Raises:
         BackendError: the backend's compiler refused the code.
     """
+    if not code.text:
+        return None  # the IR itself is run (arch=ds.python)
     store = session.cache
     # The text is the whole input of code generation, options and sizes included, so no list of dependencies
     # has to be kept complete.

@@ -1,7 +1,7 @@
 """The options of `ds.init`, their defaults and checks, and the environment variables that replace them.
 
 This is the only place that reads environment variables:
-    DIFFSIM_ARCH        cpu, cuda or gpu: the backend where `ds.init` is not given one
+    DIFFSIM_ARCH        cpu, cuda, gpu or python: the backend where `ds.init` is not given one
     DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
     DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
     DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
@@ -213,7 +213,7 @@ def _word_of_environment(variable: str, *words: str) -> str:
 
 def arch_of_environment() -> str:
     """Return the name of the backend that the environment asks for; "cpu" if it does not say."""
-    return _word_of_environment("DIFFSIM_ARCH", "cpu", "cuda", "gpu")
+    return _word_of_environment("DIFFSIM_ARCH", "cpu", "cuda", "gpu", "python")
 
 
 def rules_of_environment() -> str:

@@ -44,7 +44,7 @@ class Arch:
 
 
 # `gpu` is no backend: it means cuda, or with a warning the CPU.
-cpu, cuda, gpu = Arch("cpu"), Arch("cuda"), Arch("gpu")
+cpu, cuda, gpu, python = Arch("cpu"), Arch("cuda"), Arch("gpu"), Arch("python")
 
 
 class Session:
@@ -294,7 +294,7 @@ if hasattr(os, "register_at_fork"):
     # Locks are reset by `diffsim.locks`; this removes the recorders of threads that are gone.
     os.register_at_fork(after_in_child=session.forget_other_threads)
 
-ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
+ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu, python)}
 
 
 def default_arch() -> Arch:
@@ -316,7 +316,9 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
         raise FieldError(
             f"{shown(asked)} is not a backend",
             Span.of_caller(),
-            hint=f"write arch=ds.{close}" if close else "use arch=ds.cpu, ds.cuda or ds.gpu",
+            hint=f"write arch=ds.{close}"
+            if close
+            else "use arch=ds.cpu, ds.cuda, ds.gpu or ds.python",
         )
     reason = ""
     for arch in wanted:
@@ -346,8 +348,9 @@ def init(  # noqa: D417 - each option has its line
 
     Args:
         arch: where kernels run: `ds.cpu`; `ds.cuda`, an NVIDIA GPU; `ds.gpu`, a GPU, or with a warning the
-            CPU; or a list, of which the first that is there is taken. If left out, what the environment
-            variable DIFFSIM_ARCH says, else `ds.cpu`.
+            CPU; `ds.python`, Python itself, slowly, line by line, for debuggers (docs/debugging.md); or a
+            list, of which the first that is there is taken. If left out, what the environment variable
+            DIFFSIM_ARCH says, else `ds.cpu`.
         default_fp: type of float literals and of `float`: `ds.f32` (default) or `ds.f64`.
         default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
         debug: check bounds, divisions of integers and assertions in every kernel, and look for NaN and

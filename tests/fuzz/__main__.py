@@ -14,6 +14,7 @@ import functools
 import sys
 import time
 
+import diffsim as ds
 from tests.cuda import emulated
 from tests.fuzz import (
     advice,
@@ -113,6 +114,9 @@ def tries(seed, on_cuda, in_order=False):
     ]
     ways.append(("lifted", functools.partial(programs.lifted, seed=seed)))
     ways.append(("forward", functools.partial(forward.verdict, seed=seed)))
+    if seed % 16 == 0:
+        python = functools.partial(programs.verdict, seed=seed, in_place="save", arch=ds.python)
+        ways.append(("in Python", python))
     ways.append(twice)
     if seed % 32 == 0:
         ways += [

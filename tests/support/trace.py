@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import diffsim as ds
-from diffsim.backends.interpreter import _Interpreter
+from diffsim.backends.interpreter import Interpreter
 from diffsim.ir.nodes import Atomic, For, Load, Store, While
 from diffsim.ir.traversal import outs
 from tests.support.source import make
@@ -47,7 +47,7 @@ class Trace:
     values: list[Computed] = field(default_factory=list)
 
 
-class _Tracer(_Interpreter):
+class _Tracer(Interpreter):
     def start(self, kernel):
         self.trace, self.path = Trace(), []
         for self.number, self.current in enumerate(kernel.tasks):

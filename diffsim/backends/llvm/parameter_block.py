@@ -21,7 +21,7 @@ RUN, STOP, FIRST_OF_CPU = 5, 6, 7
 
 
 class ParameterBlock:
-    """The layout of a parameter block: which slot holds what. Assumes scalar IR.
+    """The layout of a parameter block: which slot holds what. Compiled code has scalar IR.
 
     The order is fixed by the kernel alone, so code from the disk cache fits a block made in another process.
 
@@ -34,7 +34,7 @@ class ParameterBlock:
         fixed: number of slots that a launch hands over.
         pointers: slot of each memory's base pointer.
         dims: slot of the first dimension of each array.
-        args: slot of each argument.
+        args: slot of each argument, the first one of a tensor's.
         temps: slot of the first scalar of each temporary.
         bounds: slot of each bound of a parallel task that is not a constant.
         partials: slot of the pointer to a task's partial results.
@@ -65,7 +65,7 @@ class ParameterBlock:
                     at += mem.rank
         for arg in kernel.args:
             self.args[arg] = at
-            at += 1
+            at += size_of(arg.type)
         # Up to here a launch fills the slots from Python, the rest is scratch of the kernel itself.
         self.fixed = at
         at = 0 if apart else at

@@ -52,6 +52,9 @@ def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     if function is print:
         printing.show(cx, node)
         return None
+    if function is breakpoint:
+        printing.stop(cx, node)
+        return None
     args = arguments(cx, node)
     kwargs = {}
     for k in node.keywords:

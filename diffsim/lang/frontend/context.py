@@ -140,12 +140,19 @@ class TranslationContext:
     """
 
     def __init__(
-        self, builder: Builder, frame: Frame, *, debug: bool = False, strict: bool = False
+        self,
+        builder: Builder,
+        frame: Frame,
+        *,
+        debug: bool = False,
+        strict: bool = False,
+        stops: bool = False,
     ) -> None:
         self.builder = builder
         self.frame = frame
         self.debug = debug
         self.strict = strict
+        self.stops = stops  # at `breakpoint()`
         # A dictionary as an ordered set: the order of the memories
         # is part of the IR, and must be the same in each run.
         self.mems: dict[Mem, None] = {}

@@ -45,6 +45,7 @@ def translate(
     default_ip: ScalarType,
     debug: bool,
     strict: bool = False,
+    stops: bool = False,
 ) -> Translation:
     """Translate a kernel.
 
@@ -57,6 +58,7 @@ def translate(
         default_ip: type of int literals on their own.
         debug: whether assertions are translated.
         strict: whether a float that is assigned to an integer is an error; else it is a warning.
+        stops: whether `breakpoint()` stops a launch; else it is a warning.
 
     Raises:
         KernelSyntaxError, KernelNameError, KernelTypeError: with the user's line.
@@ -64,7 +66,7 @@ def translate(
     head = source.head()
     builder = Builder(head, default_fp, default_ip)
     frame = Frame(source, None)
-    cx = TranslationContext(builder, frame, debug=debug, strict=strict)
+    cx = TranslationContext(builder, frame, debug=debug, strict=strict, stops=stops)
     frame.env.update(bindings)
     # 1. The state: parameters are bound like locals, and the result is a memory that the launch reads.
     tasks.start_random_stream(cx)

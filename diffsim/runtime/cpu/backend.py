@@ -21,6 +21,7 @@ class CpuBackend:
     """The processor that Python runs on; see `Backend` for the methods."""
 
     name = "cpu"
+    stops = False
     device: MemorySpace = HOST
 
     def __init__(self) -> None:

@@ -19,6 +19,7 @@ from diffsim.backends.llvm.parameter_block import (
     RUN,
     SEED,
     THREADS,
+    ParameterBlock,
 )
 from diffsim.backends.native.jit import Library
 from diffsim.errors import DiffsimError
@@ -39,68 +40,31 @@ ENTRY = "launch"
 """The function of each library that runs a kernel, given its parameter block."""
 
 
-class CpuExecutable:
-    """Native code of one kernel, its parameter block and the memories bound to it; see `Executable`.
+class HostExecutable:
+    """The parameter block of a kernel that runs in the host's memory; see `Executable`."""
 
-    Attributes:
-        call: launches it, given `block`; `address` is that of the native function.
-    """
-
-    explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
-
-    def __init__(self, lowered: Kernel, code: CpuCode, library: Library) -> None:
-        self.layout = code.layout
-        self.checks = code.checks
+    def __init__(self, lowered: Kernel, layout: ParameterBlock) -> None:
+        self.layout = layout
+        self.name = lowered.name
         # Reentrant: a signal handler may launch the same kernel in the middle of a launch (docs/adr/0022).
         self.lock = locks.rlock()
-        self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
-        # Made once: making the pointer for each call would take as long as a short launch.
-        self.block = ctypes.c_void_p(ctypes.addressof(self.params))
-        self.name = lowered.name
-        self.prints = code.prints
-        # Zeroed pages cost no memory until a kernel prints.
-        self.printed = np.zeros(print_buffer.WORDS if code.prints else 0, np.int64)
-        self.errors = (ctypes.c_int64 * ERROR_SLOTS)()
-        self.explain = same_error
+        self.params = (ctypes.c_int64 * max(layout.size, 1))()
+        self.explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError] = same_error
         # A kernel returns when it is done, so its errors are known at once.
         self.reports_at_once = True
-        self.params[ERROR] = ctypes.addressof(self.errors)
-        self.params[PRINTED] = self.printed.ctypes.data
-        # Without a pool: the code is serial.
-        self.params[THREADS] = 1
-        if code.needs_pool:
-            self.pool = session.pool  # a reference: its threads live as long as code that uses them
-            self.params[POOL] = self.pool.handle
-            self.params[THREADS] = self.pool.threads
-        self.library = library
-        self.address = library.address(ENTRY)
-        self.params[RUN] = self.address
-        self.call = session.launcher
         args = lowered.args
-        codes = "".join(slot_code(a.type.scalar) for a in args)
+        codes = "".join(slot_code(a.type.scalar) * size_of(a.type) for a in args)
         self.struct = struct.Struct("=" + codes)
         # Bound once: an attribute look-up for each launch is saved.
         self.pack = self.struct.pack_into
         # The slots of the arguments follow each other, so that one `pack_into` writes all.
-        self.args_at = 8 * (code.layout.args[args[0]] if args else 0)
+        self.args_at = 8 * (layout.args[args[0]] if args else 0)
         # Addresses of fields are fixed while this backend is in use; a change of backend makes the
         # specialization stale (`Specialization.is_elsewhere`).
-        for mem, slot in code.layout.pointers.items():
+        for mem, slot in layout.pointers.items():
             if mem.kind == "field":
                 self.params[slot] = mem.handle().address
         self.result = lowered.result
-
-    def call_text(self, *, has_arrays: bool) -> CallText:
-        names = {"$call": self.call, "$block": self.block}
-        lines: tuple[str, ...] = ("$call($block)",)
-        if self.prints:  # Ctrl-C may end it: what was printed before is shown
-            names["$show"] = self.show
-            lines = ("try:", "    $call($block)", "finally:", "    $show()")
-        if self.checks:
-            names |= {"$errors": self.errors, "$raise_errors": self.raise_errors}
-            # One test of a word in Python, in place of a return value that each launch would convert.
-            lines = (*lines, "if $errors[0]:", "    $raise_errors()")
-        return CallText(lines, names)
 
     def set_seed(self, seed: int) -> None:
         # ctypes refuses numbers beyond the signed range: reinterpreted in two's complement.
@@ -114,6 +78,48 @@ class CpuExecutable:
     def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
         """Point an argument's memory to an array of NumPy."""
         self.bind_array(mem, array.ctypes.data, array.shape[: mem.rank])
+
+
+class CpuExecutable(HostExecutable):
+    """Native code of one kernel, its parameter block and the memories bound to it; see `Executable`.
+
+    Attributes:
+        call: launches it, given `block`; `address` is that of the native function.
+    """
+
+    def __init__(self, lowered: Kernel, code: CpuCode, library: Library) -> None:
+        super().__init__(lowered, code.layout)
+        self.checks = code.checks
+        # Made once: making the pointer for each call would take as long as a short launch.
+        self.block = ctypes.c_void_p(ctypes.addressof(self.params))
+        self.prints = code.prints
+        # Zeroed pages cost no memory until a kernel prints.
+        self.printed = np.zeros(print_buffer.WORDS if code.prints else 0, np.int64)
+        self.errors = (ctypes.c_int64 * ERROR_SLOTS)()
+        self.params[ERROR] = ctypes.addressof(self.errors)
+        self.params[PRINTED] = self.printed.ctypes.data
+        # Without a pool: the code is serial.
+        self.params[THREADS] = 1
+        if code.needs_pool:
+            self.pool = session.pool  # a reference: its threads live as long as code that uses them
+            self.params[POOL] = self.pool.handle
+            self.params[THREADS] = self.pool.threads
+        self.library = library
+        self.address = library.address(ENTRY)
+        self.params[RUN] = self.address
+        self.call = session.launcher
+
+    def call_text(self, *, has_arrays: bool) -> CallText:
+        names = {"$call": self.call, "$block": self.block}
+        lines: tuple[str, ...] = ("$call($block)",)
+        if self.prints:  # Ctrl-C may end it: what was printed before is shown
+            names["$show"] = self.show
+            lines = ("try:", "    $call($block)", "finally:", "    $show()")
+        if self.checks:
+            names |= {"$errors": self.errors, "$raise_errors": self.raise_errors}
+            # One test of a word in Python, in place of a return value that each launch would convert.
+            lines = (*lines, "if $errors[0]:", "    $raise_errors()")
+        return CallText(lines, names)
 
     def returned(self) -> Any:
         """Return what the kernel returned: a number, or a list of numbers for a vector or matrix."""

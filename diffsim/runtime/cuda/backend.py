@@ -25,6 +25,7 @@ class CudaBackend:
     """One GPU; see `Backend` for the methods."""
 
     name = "cuda"
+    stops = False
 
     def __init__(self, device: Device) -> None:
         self.device = device

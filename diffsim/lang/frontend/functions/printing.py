@@ -50,6 +50,19 @@ def show(cx: TranslationContext, node: ast.Call) -> None:
     cx.builder.add(Print(cx.lane_position(), tuple(line.pieces), tuple(line.values), cx.span(node)))
 
 
+def stop(cx: TranslationContext, node: ast.Call) -> None:
+    """Translate a call of `breakpoint`: a line without pieces, where `backends/stepping.py` stops."""
+    if node.args or node.keywords:
+        raise cx.syntax(node, "breakpoint takes no arguments in a kernel", "write breakpoint()")
+    if cx.stops:
+        cx.builder.add(Print(cx.lane_position(), (), (), cx.span(node)))
+    else:
+        message = (
+            "breakpoint() does nothing in compiled kernels: it stops with ds.init(arch=ds.python)"
+        )
+        cx.warn_once(message, UserWarning, cx.span(node))
+
+
 def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> list[str]:
     """Evaluate the keyword arguments sep and end."""
     for k in node.keywords:
