@@ -12,6 +12,7 @@ from diffsim.commands.failure import Failure
 from diffsim.lang.host.unsupported import close_to
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_RUNS = '\nif __name__ == "__main__":'
 
 
 def folder() -> Path:
@@ -27,23 +28,26 @@ def folder() -> Path:
     raise Failure(f"the examples are missing beside {_PACKAGE}; install diffsim again")
 
 
-def demos() -> dict[str, str]:
-    """Return the first line of each example's docstring, by its name."""
-    found = {}
-    for file in sorted(folder().glob("*.py")):
-        source = file.read_text(encoding="utf-8")
-        if '\nif __name__ == "__main__":' in source:  # else other examples import it
-            text = ast.get_docstring(ast.parse(source)) or ""
-            found[file.stem] = text.split("\n")[0]
-    return found
+def demos() -> dict[str, Path]:
+    """Return the files of all examples by their names: those of the folder, then those of folders in it."""
+    top = folder()
+    files = [*sorted(top.glob("*.py")), *sorted(top.glob("*/*.py"))]
+    # A file that does not run as a script is one that other examples import.
+    return {file.stem: file for file in files if _RUNS in file.read_text(encoding="utf-8")}
 
 
 def show_all(_: list[str]) -> int:
-    """Print the names of all examples, and what they show."""
+    """Print the names of all examples, and the first line of what each says about itself."""
     found = demos()
     width = max(map(len, found))
-    for name, text in found.items():
-        print(f"{name:{width}}  {text}")
+    top = within = folder()
+    for name, file in found.items():
+        if file.parent != within:
+            within = file.parent
+            print(f"\n{within.relative_to(top).as_posix()}:")
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        first = text.split("\n")[0]
+        print(f"{name:{width}}  {first}")
     print("\nRun one with `diffsim demo NAME`; its source:", folder())
     return 0
 
@@ -69,7 +73,7 @@ def run(words: list[str]) -> int:
     # No window unless one is asked for; matplotlib reads this when it is first imported.
     if "--gui" not in options:
         os.environ["MPLBACKEND"] = "Agg"
-    path = folder() / f"{name}.py"
+    path = known[name]
     sys.argv = [str(path), *options]
     sys.path.insert(0, str(path.parent))  # as Python does for a script
     try:

@@ -12,7 +12,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 @pytest.fixture
 def example(monkeypatch, cpu, quick_code):
     """Import an example by its name, anew in each test."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for folder in (EXAMPLES, *EXAMPLES.glob("*/")):
+        monkeypatch.syspath_prepend(str(folder))
 
     def load(name):
         monkeypatch.delitem(sys.modules, name, raising=False)

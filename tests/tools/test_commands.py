@@ -37,6 +37,19 @@ def test_list_has_the_first_line_of_each_example(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert any(re.match(r"gravity +Gravity without a formula", line) for line in lines)
     assert not any(line.startswith(("robot_file", "drawing")) for line in lines)
+    assert any(re.match(r"ising +Magnets", line) for line in lines[lines.index("classics:") :])
+
+
+def test_examples_in_folders_run_by_their_names(examples, tmp_path, capsys):
+    examples("above", "print('not this one')")
+    (tmp_path / "inner").mkdir()
+    body = '"""Below."""\nimport beside\n\nif __name__ == "__main__":\n    print(beside.WORD, __file__)\n'
+    (tmp_path / "inner" / "below.py").write_text(body)
+    (tmp_path / "inner" / "beside.py").write_text('"""No example."""\nWORD = "found"\n')
+    assert main(["demo", "below"]) == 0
+    assert capsys.readouterr().out == f"found {tmp_path / 'inner' / 'below.py'}\n"
+    assert main(["list"]) == 0
+    assert "\ninner:\nbelow  Below.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

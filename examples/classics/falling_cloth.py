@@ -1,0 +1,130 @@
+"""A cloth falls over a ball: points, springs, and small explicit steps.
+
+    python examples/classics/falling_cloth.py [--points 64] [--gui]
+
+Springs lie along the threads, along the diagonals (against shear) and over two squares (against bending). The
+ball is a place where no point may be: points that come into it are set on its surface and lose the part of
+their velocity that goes inwards, and some of the rest to friction. `examples/cloth.py` is a cloth by implicit
+steps, with gradients.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import diffsim as ds
+
+SIDE, MASS = 1.0, 0.2  # of the cloth [m], [kg]
+STIFFNESS = 1500.0  # of a spring, times its length by the distance of two points [N/m]
+DAMPING = 0.3  # of a spring [N s/m]
+AIR = 0.3  # share of the velocity that air takes in a second
+RADIUS, FRICTION = 0.3, 0.4  # of the ball [m]; of cloth on it
+GRAVITY = 9.81  # [m/s²]
+FPS = 50  # frames a second
+NEAR = [(1, 0), (0, 1), (1, 1), (1, -1), (2, 0), (0, 2)]  # one end of a spring, seen from the other
+
+
+@ds.data_oriented
+class Cloth:
+    """n by n points, level at first and above the ball, whose middle is the origin.
+
+    Args:
+        n: points along a side.
+        height: of the cloth above the middle of the ball [m].
+        gravity: downwards [m/s²].
+    """
+
+    def __init__(self, n: int, height: float = 0.45, gravity: float = GRAVITY) -> None:
+        self.n, self.gravity = n, gravity
+        self.rest = SIDE / (n - 1)  # [m]
+        self.mass = MASS / n**2  # [kg]
+        # The stiffest mode of the cloth has about 4 times the stiffness of 4 springs.
+        self.dt = 0.3 * (self.mass / (4 * STIFFNESS)) ** 0.5  # [s]
+        self.x, self.v, self.force = (ds.Vector.field(3, float, shape=(n, n)) for _ in range(3))
+        x, y = (np.mgrid[:n, :n] / (n - 1) - 0.5) * SIDE
+        self.x.from_numpy(np.stack([x + 0.08, y, np.full_like(x, height)], -1))
+
+    @ds.func
+    def pull(self, i, j, k, l, rest):
+        """The force of a spring on its end (i, j) [N]."""
+        way, speed = self.x[k, l] - self.x[i, j], self.v[k, l] - self.v[i, j]
+        length = way.norm()
+        along = way / length
+        return (STIFFNESS * (length - rest) + DAMPING * speed.dot(along)) * along
+
+    @ds.kernel
+    def accelerate(self):
+        """Forces by places and velocities of the step before; `move` changes them."""
+        for i, j in self.x:
+            force = ds.Vector([0.0, 0.0, -self.mass * self.gravity])
+            for s in ds.static(range(len(NEAR))):
+                rest = self.rest * (NEAR[s][0] ** 2 + NEAR[s][1] ** 2) ** 0.5
+                for side in ds.static((1, -1)):
+                    k, l = i + side * NEAR[s][0], j + side * NEAR[s][1]
+                    if 0 <= k < self.n and 0 <= l < self.n:
+                        force += self.pull(i, j, k, l, rest)
+            self.force[i, j] = force
+
+    @ds.kernel
+    def move(self):
+        for i, j in self.x:
+            v = (self.v[i, j] + self.dt / self.mass * self.force[i, j]) * (1 - AIR * self.dt)
+            x = self.x[i, j] + self.dt * v
+            if x.norm() < RADIUS:
+                out = x.normalized()
+                inward = ds.min(v.dot(out), 0.0)
+                v -= inward * out
+                slide = v - v.dot(out) * out
+                v -= ds.min(1.0, -FRICTION * inward / (slide.norm() + 1e-9)) * slide
+                x = RADIUS * out
+            self.v[i, j], self.x[i, j] = v, x
+
+    def step(self) -> None:
+        """Go on by one time step."""
+        self.accelerate()
+        self.move()
+
+
+def threads(n: int) -> np.ndarray:
+    """Pairs of points to draw lines between."""
+    number = np.arange(n * n).reshape(n, n)
+    pairs = (number[1:], number[:-1]), (number[:, 1:], number[:, :-1])
+    return np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in pairs])
+
+
+def seen(x: np.ndarray) -> np.ndarray:
+    """Places on the canvas, from the side and a little from above."""
+    x, y, z = np.moveaxis(x, -1, 0)
+    right, back = 0.8 * x + 0.6 * y, 0.8 * y - 0.6 * x
+    return np.stack([0.5 + right / 1.8, 0.6 + (0.9 * z + 0.4 * back) / 1.8], -1)
+
+
+def main(argv: Sequence[Any] | None = None) -> None:
+    """Let the cloth fall, in a window or into files."""
+    parser = ds.tools.ArgumentParser(__doc__, steps=9000, out="out/falling_cloth")
+    parser.add_argument("--points", type=int, default=64, help="along a side (default 64)")
+    args = parser.parse_args(argv)
+    if args.points < 3:
+        parser.error(f"--points has to be at least 3, not {args.points}")
+    ds.init(arch=args.arch)
+    cloth, film, lines = Cloth(args.points), [], threads(args.points)
+    every = max(1, round(1 / FPS / cloth.dt))
+    gui = ds.GUI("A cloth falls over a ball", 600, background_color=0xFFFFFF, show_gui=args.gui)
+    for step in ds.tools.progress(range(args.steps), "steps"):
+        if step % every == 0 and gui.running:
+            film.append(cloth.x.to_numpy().reshape(-1, 3))
+            ends = seen(film[-1])[lines]
+            gui.circle((0.5, 0.6), radius=600 * RADIUS / 1.8, color=0xE0A030)
+            gui.lines(ends[:, 0], ends[:, 1], radius=0.6, color=0x2255AA)
+            gui.show(None if args.gui else args.out / "falling_cloth.gif")
+        cloth.step()
+    gui.close()
+    player = ds.tools.Player("A cloth falls over a ball")
+    look = {"lines": lines, "radius": 0.002, "bounds": ((-0.7, -0.7, -0.8), (0.7, 0.7, 0.6))}
+    player.add_points(np.array(film), every * cloth.dt, label="cloth [m]", **look)
+    player.write(args.out / "falling_cloth.html")
+
+
+if __name__ == "__main__":
+    main()
