@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageGrab
 
+from diffsim.gui.window import FigureView
 from tests.support.processes import start
 
 needs_tk = pytest.mark.skipif(
@@ -25,6 +26,56 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(
     not (BROWSER and importlib.util.find_spec("tornado")), reason="needs Chromium and tornado"
 )
+
+
+class Renderer:
+    """What a figure is drawn with, of this size in pixels of the screen."""
+
+    def __init__(self, width, height):
+        self.width, self.height = width, height
+
+    def get_canvas_width_height(self):
+        return self.width / 2, self.height / 2  # points, of a screen with two pixels each
+
+    def new_gc(self):
+        return self
+
+    def restore(self): ...
+
+    def draw_image(self, context, x, y, image):
+        assert (x, y) == (0, 0)
+        self.image = image[::-1]  # matplotlib's rows begin at the bottom
+
+
+@pytest.mark.parametrize(
+    ("size", "place"),
+    [
+        ((6, 4), (0, 0, 1)),
+        ((12, 8), (0, 0, 2)),  # HiDPI
+        ((13, 20), (0, 6, 13 / 6)),
+        ((60, 8), (24, 0, 2)),
+        ((3, 2), (0, 0, 0.5)),
+        ((5, 1), (2, 0, 0.25)),
+    ],
+)
+def test_a_frame_fills_a_window_of_any_size(size, place):
+    """Each pixel of the screen is the one of ours at its place, and the rest is black."""
+    view = FigureView.__new__(FigureView)
+    view.pixels = np.arange(24, dtype=np.uint32).reshape(4, 6) + 0x01020304
+    renderer = Renderer(*size)
+    view._draw(renderer)
+    assert view.place == pytest.approx(place)
+    x0, y0, scale = place
+    found = renderer.image.copy().view(np.uint32)[:, :, 0]
+    assert found.shape == size[::-1]
+    for row, column in np.ndindex(found.shape):
+        i, j = (column - x0) / scale, (size[1] - 1 - row - y0) / scale
+        inside = (
+            0 <= i < 6 and 0 <= j < 4 and i * scale < int(6 * scale) and j * scale < int(4 * scale)
+        )
+        up = (int(4 * scale) - 1 - (size[1] - 1 - row - y0)) / scale  # from the top of the frame
+        expected = view.pixels[int(up), int(i)] if inside else 0xFF000000
+        assert found[row, column] == expected, (row, column)
 
 
 @pytest.fixture(scope="module")
