@@ -1,0 +1,136 @@
+"""Mosaic's protocol on our solvers, without containers: errors of gradients, times, optima.
+
+    python benchmarks/mosaic/run.py --quick              # small sizes: does everything work?
+    python benchmarks/mosaic/run.py --only heat --write  # one task; keeps its rows in results.md
+
+Mosaic (pasteurlabs/mosaic on GitHub, arXiv 2606.27895) gives the physics, sizes, inputs and outputs. Random
+initial states and directions are of NumPy's generator, not of JAX's. Numbers are f64, Mosaic's f32.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import navier_stokes_2d
+import navier_stokes_3d
+import numpy as np
+from protocol import Inputs, Solver, difference_error, seconds
+
+import diffsim as ds
+
+HERE = Path(__file__).parent
+Row = tuple[str, str, str]  # what, the best that is published, ours
+COLUMNS = "| task | what | best published | diffsim |\n|---|---|---|---|\n"
+
+
+def flow_inputs(v0: np.ndarray, viscosity: float, dt: float, steps: int) -> dict[str, object]:
+    """Of a periodic flow in a box of side 2 π."""
+    extent = 2 * np.pi
+    return dict(v0=v0, viscosity=[viscosity], dt=[dt], steps=steps, domain_extent=extent)
+
+
+def error_row(
+    solver: Solver, inputs: Inputs, published: str, steps: Sequence[float], directions: int
+) -> Row:
+    """The error of the gradient."""
+    error, cosine = difference_error(solver, inputs, steps, directions)
+    assert cosine > 0.999999, cosine
+    return "gradient against differences", published, f"{error:.1e}"
+
+
+def time_rows(solver: Solver, inputs: Inputs, size: str, published: Sequence[str]) -> list[Row]:
+    """Seconds of the outputs, and of Mosaic's gradient, which runs `apply` and `vjp`."""
+    calls = {"apply": solver.apply, "apply and VJP": solver.gradient}
+    rows = []
+    for (name, call), best in zip(calls.items(), published, strict=True):
+        clock, processor = seconds(partial(call, inputs))
+        ours = f"{clock:.3g} s, {processor:.3g} s of the processor"
+        rows.append((f"{name}, {size}", best, ours))
+    return rows
+
+
+def fluid_2d(quick: bool) -> list[Row]:
+    """F2, the periodic part."""
+    solver = Solver(navier_stokes_2d.apply, navier_stokes_2d.vjp, "v0", "result")
+    n, steps = (32, 5) if quick else (256, 100)
+    small = flow_inputs(navier_stokes_2d.vortices(16), 0.001, 0.05, 20)
+    large = flow_inputs(navier_stokes_2d.vortices(n), 0.01, 0.01, steps)
+    exact = flow_inputs(navier_stokes_2d.taylor_green(64), 0.05, 0.05, 20)
+    end = exact["v0"] * np.exp(-2 * 0.05 * 0.05 * 20)
+    miss = np.linalg.norm(solver.apply(exact)["result"] - end) / np.linalg.norm(end)
+    return [
+        error_row(solver, small, "7.1e-6", [1.0, 1e-1, 1e-2, 1e-3], 4 if quick else 20),
+        ("Taylor and Green's vortices, N = 64, relative error", "", f"{miss:.1e}"),
+        *time_rows(solver, large, f"N = {n}, {steps} steps", ("0.113 s", "2.01 s")),
+    ]
+
+
+def fluid_3d(quick: bool) -> list[Row]:
+    """F3."""
+    solver = Solver(navier_stokes_3d.apply, navier_stokes_3d.vjp, "v0", "result")
+    n, steps = (16, 5) if quick else (64, 50)
+    small = flow_inputs(navier_stokes_3d.taylor_green(16), 0.001, 0.05, 10)
+    large = flow_inputs(navier_stokes_3d.taylor_green(n), 0.01, 0.01, steps)
+    return [
+        error_row(solver, small, "4.5e-6", [1.0, 1e-1, 1e-2, 1e-3], 3 if quick else 10),
+        *time_rows(solver, large, f"N = {n}, {steps} steps", ("1.19 s", "4.48 s")),
+    ]
+
+
+def horizon(quick: bool, memory: int = 64 * 2**20) -> list[Row]:
+    """F3: gradients of ever longer runs, in a stated number of bytes."""
+    solver = Solver(navier_stokes_3d.apply, navier_stokes_3d.vjp, "v0", "result")
+    rows = []
+    for steps in (40, 80) if quick else (40, 320, 2560, 10240):
+        inputs = flow_inputs(navier_stokes_3d.taylor_green(20), 0.001, 0.05, steps)
+        gradients = []
+
+        def run(inputs: Inputs, found: list[np.ndarray]) -> None:
+            found.append(solver.gradient({**inputs, "memory": memory}))
+
+        clock, _ = seconds(partial(run, inputs, gradients), trials=1, warm=steps < 1000)
+        length = np.linalg.norm(gradients[-1])
+        assert np.isfinite(length)
+        what = f"gradient of {steps} steps, N = 20, states in {memory >> 20} MiB"
+        rows.append((what, "", f"{clock:.3g} s; length {length:.1e}"))
+    return rows
+
+
+TASKS = {"fluid_2d": fluid_2d, "fluid_3d": fluid_3d, "horizon": horizon}
+
+
+def table(rows: dict[str, list[Row]]) -> str:
+    """All rows as Markdown."""
+    lines = [f"| {name} | " + " | ".join(row) + " |" for name in rows for row in rows[name]]
+    return COLUMNS + "\n".join(lines) + "\n"
+
+
+def keep(rows: dict[str, list[Row]]) -> None:
+    """Put rows in the place of those of the same tasks in results.md."""
+    kept = HERE / "results.json"
+    before = json.loads(kept.read_text()) if kept.exists() else {}
+    merged = {name: rows.get(name, before.get(name)) for name in TASKS}
+    merged = {name: found for name, found in merged.items() if found}
+    kept.write_text(json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
+    (HERE / "results.md").write_text((HERE / "about.md").read_text() + table(merged))
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, list[Row]]:
+    """Run the tasks that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default=",".join(TASKS), help="tasks, with commas")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--write", action="store_true", help="keep the rows in results.md")
+    args = parser.parse_args(argv)
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    rows = {name: TASKS[name](args.quick) for name in args.only.split(",")}
+    print(table(rows))
+    if args.write:
+        keep(rows)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

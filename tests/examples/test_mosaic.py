@@ -1,0 +1,69 @@
+"""Solvers for Mosaic's tasks: gradients against central differences, outputs against closed forms."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "mosaic"
+
+
+@pytest.fixture
+def task(monkeypatch, cpu, quick_code):
+    """Import a module of benchmarks/mosaic by its name, all of them anew in each test."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    for path in FOLDER.glob("*.py"):
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
+    cpu.init(arch=cpu.cpu, default_fp=cpu.f64)
+    yield importlib.import_module
+    for path in FOLDER.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def check_vjp(module, inputs, control, output, size=1e-4):
+    """The VJP for random cotangents against a central difference in a random direction."""
+    random = np.random.default_rng(1)
+    weights = random.standard_normal(np.shape(module.apply(inputs)[output]))
+    way = random.standard_normal(np.shape(inputs[control]))
+
+    def total(sign):
+        moved = np.asarray(inputs[control]) + sign * size * way
+        return np.sum(weights * module.apply({**inputs, control: moved})[output])
+
+    gradient = module.vjp(inputs, {output: weights})[control]
+    assert gradient.shape == np.shape(inputs[control])
+    difference = (total(1) - total(-1)) / (2 * size)
+    assert np.sum(gradient * way) == pytest.approx(difference, rel=1e-7)
+    return gradient
+
+
+def flow_inputs(v0, steps):
+    return dict(v0=v0, viscosity=[0.01], dt=[0.05], steps=steps, domain_extent=2 * np.pi)
+
+
+def test_flow_in_a_plane(task):
+    flow = task("navier_stokes_2d")
+    check_vjp(flow, flow_inputs(flow.vortices(8), 3), "v0", "result")
+    inputs = flow_inputs(flow.taylor_green(12), 5)
+    decayed = inputs["v0"] * np.exp(-2 * 0.01 * 0.05 * 5)
+    # Euler's steps for friction and differences of fourth order, of few points
+    np.testing.assert_allclose(flow.apply(inputs)["result"], decayed, atol=2e-5)
+
+
+def test_flow_in_a_cube(task):
+    flow = task("navier_stokes_3d")
+    v0 = flow.taylor_green(6) + 0.1 * np.random.default_rng(2).standard_normal((6, 6, 6, 3))
+    inputs = flow_inputs(v0, 6)
+    gradient = check_vjp(flow, inputs, "v0", "result")
+    weights = {"result": np.random.default_rng(1).standard_normal(v0.shape)}
+    kept = flow.vjp({**inputs, "memory": 200_000}, weights)["v0"]  # less than six states
+    np.testing.assert_array_equal(kept, gradient)
+
+
+def test_friction_takes_more_steps_where_one_would_not_be_stable(task):
+    flow = task("navier_stokes_2d")
+    inputs = flow_inputs(flow.taylor_green(12), 8) | dict(viscosity=[2.0])
+    decayed = inputs["v0"] * np.exp(-2 * 2.0 * 0.05 * 8)
+    np.testing.assert_allclose(flow.apply(inputs)["result"], decayed, atol=0.02)
