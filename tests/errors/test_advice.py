@@ -46,6 +46,8 @@ MAY_BE_BARE = {
     "lang/frontend/iteration_spaces.py": "turned into an error of the loop by its caller",
     "ir/types.py": "turned into a KernelTypeError in the same function",
     "lang/types/arrays.py": "turned into a KernelTypeError by those who take the element",
+    "optim/runs/repeatable.py": "caught by optim/runs/objective.py, which then records each time",
+    "optim/steps/gradient_norm.py": "a caller's own mistake: it has seen a gradient that is not finite",
     "runtime/disk_cache.py": "keys are made by diffsim itself",
     "runtime/kernels/access_summary.py": "a lookup of its own",
     "runtime/fields/conversions.py": "turned into a FieldError in the same function",
