@@ -65,3 +65,33 @@ def seconds(call: Callable[[], Any], trials: int = 3, warm: bool = True) -> tupl
         call()
         found.append((time.perf_counter() - clock, time.process_time() - processor))
     return min(clock for clock, _ in found), min(processor for _, processor in found)
+
+
+def adam(
+    loss: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    rate: float,
+    iterations: int,
+    patience: int,
+    limits: tuple[float, float],
+) -> tuple[np.ndarray, list[float]]:
+    """Mosaic's optimiser: Adam, values cut at the limits, an end when nothing gets better.
+
+    Returns:
+        The best values, and all losses.
+    """
+    x, best, losses = start.copy(), start, []
+    mean, square = np.zeros_like(x), np.zeros_like(x)
+    while len(losses) < iterations:
+        value, gradient = loss(x)
+        if value < min(losses, default=np.inf):
+            best = x.copy()
+        losses.append(value)
+        if len(losses) - 1 - int(np.argmin(losses)) >= patience:
+            break
+        mean += 0.1 * (gradient - mean)
+        square += 0.001 * (gradient**2 - square)
+        t = len(losses)
+        move = mean / (1 - 0.9**t) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+        x = np.clip(x - rate * move, *limits)
+    return best, losses

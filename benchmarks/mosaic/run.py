@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import heat as heat_task
 import navier_stokes_2d
 import navier_stokes_3d
 import numpy as np
-from protocol import Inputs, Solver, difference_error, seconds
+import structure as structure_task
+from protocol import Inputs, Solver, adam, difference_error, seconds
+from scipy.optimize import minimize
 
 import diffsim as ds
 
@@ -98,7 +101,82 @@ def horizon(quick: bool, memory: int = 64 * 2**20) -> list[Row]:
     return rows
 
 
-TASKS = {"fluid_2d": fluid_2d, "fluid_3d": fluid_3d, "horizon": horizon}
+def random_density(cells: int) -> np.ndarray:
+    """Mosaic's `random`: around 0.5."""
+    noise = np.random.default_rng(0).standard_normal(cells).astype(np.float32)
+    return np.clip(0.5 + 0.3 * noise, 0.05, 0.95).astype(float)
+
+
+def heat(quick: bool) -> list[Row]:
+    """H: the gradient, times of larger meshes, and conductivities found from temperatures."""
+    solver = Solver(heat_task.apply, heat_task.vjp, "rho", "thermal_compliance")
+    nx = 16 if quick else 64
+    small = heat_task.heated_slab(8, 4) | dict(rho=random_density(32))
+    large = heat_task.heated_slab(nx, nx // 2, 2 / nx) | dict(rho=np.full(nx * nx // 2, 0.5))
+    return [
+        error_row(solver, small, "1.8e-5", [1e-1, 1e-2, 1e-3, 1e-4], 6),
+        *time_rows(solver, large, f"{nx} x {nx // 2} x 1 elements", ("", "")),
+        *conductivity(20 if quick else 200),
+    ]
+
+
+def conductivity(iterations: int) -> list[Row]:
+    """Find two spots of good conductor from the temperature, by L-BFGS-B."""
+    slab, truth = heat_task.heated_slab(16, 8), heat_task.two_gaussians(16, 8)
+    target = heat_task.apply({**slab, "rho": truth})["temperature"]
+    slab["target_temperature"] = target
+
+    def miss(rho: np.ndarray) -> tuple[float, np.ndarray]:
+        inputs = {**slab, "rho": rho}
+        error = float(heat_task.apply(inputs)["identification_error"])
+        gradient = heat_task.vjp(inputs, {"identification_error": np.ones(())})["rho"]
+        return error, gradient
+
+    start = np.full(len(truth), 0.5)
+    limits = [(1e-3, 1.0)] * len(truth)
+    precise = dict(maxiter=iterations, ftol=0, gtol=1e-12)
+    found = minimize(miss, start, jac=True, method="L-BFGS-B", bounds=limits, options=precise)
+    what = f"conductivity: squares of the miss, at first → after {found.nit} iterations"
+    return [(what, "", f"{miss(start)[0]:.3g} → {found.fun:.2g}")]
+
+
+def structure(quick: bool) -> list[Row]:
+    """S: the gradient, times with N = 16, and the stiffest beam of half the material."""
+    solver = Solver(structure_task.apply, structure_task.vjp, "rho", "compliance")
+    small = structure_task.cantilever(8, 2, 4, corner=True) | dict(rho=random_density(64))
+    large = structure_task.cantilever(16, 2, 8, corner=False) | dict(rho=np.full(256, 0.5))
+    return [
+        error_row(solver, small, "2.1e-5", [1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4], 6),
+        *time_rows(solver, large, "N = 16", ("0.013 s", "0.034 s")),
+        *stiffest_beam(5 if quick else 300),
+    ]
+
+
+def stiffest_beam(iterations: int) -> list[Row]:
+    """Mosaic's optimisation by Adam, with a penalty for the volume."""
+    beam = structure_task.cantilever(16, 2, 8, corner=True)
+
+    def loss(rho: np.ndarray) -> tuple[float, np.ndarray]:
+        inputs = {**beam, "rho": rho}
+        value = float(structure_task.apply(inputs)["compliance"])
+        gradient = structure_task.vjp(inputs, {"compliance": np.ones(())})["rho"]
+        excess = rho.mean() - 0.5
+        return value + 50 * excess**2, gradient + 100 * excess / len(rho)
+
+    start = np.full(256, 0.5)
+    rho, losses = adam(loss, start, 0.05, iterations, 100, (1e-3, 1.0))
+    before, after = (structure_task.apply({**beam, "rho": r})["compliance"] for r in (start, rho))
+    what = f"SIMP: compliance at first → after {len(losses)} of 2500 iterations"
+    return [(what, "", f"{before:.4g} → {after:.4g}, volume {rho.mean():.3f}")]
+
+
+TASKS = {
+    "heat": heat,
+    "structure": structure,
+    "fluid_2d": fluid_2d,
+    "fluid_3d": fluid_3d,
+    "horizon": horizon,
+}
 
 
 def table(rows: dict[str, list[Row]]) -> str:

@@ -67,3 +67,44 @@ def test_friction_takes_more_steps_where_one_would_not_be_stable(task):
     inputs = flow_inputs(flow.taylor_green(12), 8) | dict(viscosity=[2.0])
     decayed = inputs["v0"] * np.exp(-2 * 2.0 * 0.05 * 8)
     np.testing.assert_allclose(flow.apply(inputs)["result"], decayed, atol=0.02)
+
+
+def test_heat_through_a_slab(task):
+    heat = task("heat")
+    slab = heat.heated_slab(4, 2) | dict(rho=np.ones(8))
+    found = heat.apply(slab)
+    # a flux of 1 through a conductivity of 1: the temperature is x
+    np.testing.assert_allclose(found["temperature"], slab["hex_mesh"]["points"][:, 0], atol=1e-13)
+    assert found["thermal_compliance"] == pytest.approx(2.0, rel=1e-13)
+    random = np.random.default_rng(3)
+    slab |= dict(rho=random.uniform(0.3, 0.9, 8), source=random.random(8))
+    slab["target_temperature"] = random.random(30)
+    for control in ("rho", "source"):
+        check_vjp(heat, slab, control, "temperature", 1e-5)
+        check_vjp(heat, slab, control, "identification_error", 1e-5)
+    assert check_vjp(heat, slab, "rho", "thermal_compliance", 1e-5).any()
+
+
+def test_heat_is_held_at_zero_only(task):
+    heat = task("heat")
+    slab = heat.heated_slab(2, 1) | dict(rho=np.ones(2))
+    slab["boundary_conditions"]["dirichlet"]["values"] = np.ones((1, 1))
+    with pytest.raises(ValueError, match="only 0 is known"):
+        heat.apply(slab)
+
+
+def test_elastic_beam(task):
+    structure = task("structure")
+    beam = structure.cantilever(2, 1, 1, corner=True)
+    points, cells = structure.mesh_of(beam)
+    matrices = sum(structure.stiffness(s, w) for s, w in structure.quadrature(points, cells))
+    random = np.random.default_rng(4)
+    slope = random.standard_normal((3, 3))
+    moved = (
+        points[cells[0]] @ slope.T
+    ).ravel()  # a uniform strain: λ tr² + 2 μ ε:ε, times the volume
+    strain, shear = (slope + slope.T) / 2, 70_000 / 2.6
+    energy = 0.3 * 70_000 / (1.3 * 0.4) * np.trace(strain) ** 2 + 2 * shear * (strain**2).sum()
+    assert moved @ matrices[0] @ moved == pytest.approx(energy, rel=1e-12)
+    beam["rho"] = random.uniform(0.3, 0.9, 2)
+    check_vjp(structure, beam, "rho", "compliance", 1e-5)
