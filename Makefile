@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # PyTorch and JAX have an environment of their own on top of .venv: `make test` is the same with and without.
 BRIDGES := $(VENV)/bridges
+# So has MkDocs, with a folder for what it makes.
+DOCS := $(VENV)/docs
+SITE := build/site
 ARGS ?=
 # A machine with a GPU may have no network to make .venv with.
 ANY_PYTHON = $(if $(wildcard $(READY)),$(BIN)/python,python3)
@@ -19,7 +22,8 @@ TOGETHER := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-bridges bridges fuzz soak test-gpu bench-gpu demo check format bench clean
+.PHONY: help setup test test-bridges bridges fuzz soak test-gpu bench-gpu demo gallery docs docs-tools check \
+    format bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +60,16 @@ demo: $(READY) ## Run the mass-spring example without a window and say where its
 	@find . -name '.?*' -prune -o -type f -newer out/.demo \
 	    \( -name '*.png' -o -name '*.gif' -o -name '*.mp4' \) -print | sort | sed 's/^/  /'
 
+gallery: $(READY) ## Run all examples without a window, for their pages (long; ARGS="wave cloth" for some)
+	@MPLBACKEND=Agg $(BIN)/python tools/website/run_examples.py $(ARGS)
+
+docs: docs-tools ## Make the documentation's site, with the pages of examples that were run
+	@$(BIN)/python tools/website/write.py $(SITE)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build -q -f $(SITE)/mkdocs.yml
+	@echo "The site: $(SITE)/html/index.html"
+
+docs-tools: $(DOCS)/.ready # what docs needs, without the site
+
 check: $(READY) ## Lint, check the formatting and the types
 	@$(BIN)/python -m ruff check -q
 	@$(BIN)/python -m ruff format -q --check
@@ -72,12 +86,13 @@ clean: ## Remove .venv and everything else that was made here
 	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out examples/output
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(BRIDGES)/.ready: $(READY)
-	@echo "Installing PyTorch and JAX into $(BRIDGES)"
-	@$(BIN)/python -m venv --clear --without-pip $(BRIDGES)
+# An environment on top of .venv, named as its dependency group.
+$(VENV)/bridges/.ready $(VENV)/docs/.ready: $(VENV)/%/.ready: $(READY)
+	@echo "Installing $* into $(VENV)/$*"
+	@$(BIN)/python -m venv --clear --without-pip $(VENV)/$*
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	    > `$(BRIDGES)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/below.pth
-	@$(BIN)/python -m pip --disable-pip-version-check --python $(BRIDGES)/bin/python install -q --group bridges
+	    > `$(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/below.pth
+	@$(BIN)/python -m pip --disable-pip-version-check --python $(VENV)/$*/bin/python install -q --group $*
 	@touch $@
 
 # An interpreter is tried by running it: a name on the path may be only a launcher for nothing.

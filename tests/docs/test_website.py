@@ -1,0 +1,123 @@
+"""The documentation's site, before MkDocs makes HTML of it: links, order, an entry for each public name."""
+
+import importlib.util
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import diffsim as ds
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FENCED = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def website():
+    spec = importlib.util.spec_from_file_location("write", ROOT / "tools" / "website" / "write.py")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.path[:]
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages(website):
+    return website.pages()
+
+
+def anchors(text):
+    """What links into a page may name: headings, as GitHub and the site write them, and marks."""
+    text = FENCED.sub("", text)
+    found = set(re.findall(r'(?:<a id="|\{ #)([\w-]+)', text))
+    for heading in HEADING.findall(text):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-"))
+    return found
+
+
+def dead_links(pages, files):
+    """The links to pages, files and headings that are not there."""
+    known = {uri: anchors(text) for uri, text in pages.items()}
+    dead = []
+    for uri, text in pages.items():
+        prose = re.sub(r"(`+).*?\1", "", FENCED.sub("", text))
+        for target in (a or b for a, b in LINK.findall(prose)):
+            if re.match("[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            goal = posixpath.normpath(posixpath.join(posixpath.dirname(uri), path)) if path else uri
+            if goal not in {*pages, *files} or (anchor and anchor not in known[goal]):
+                dead.append(f"{uri}: {target}")
+    return dead
+
+
+def test_all_links_lead_somewhere(website, pages):
+    files = website.copied(pages)
+    assert [str(path) for path in files.values() if not path.is_file()] == []
+    assert dead_links(pages, files) == []
+
+
+def test_dead_links_are_found(website):
+    pages = {"a.md": "# A b\n\n[1](b.md#c-d) [2](c.md) [3](b.md#e) [4](#a-b)", "b.md": "## `C` d\n"}
+    assert dead_links(pages, {}) == ["a.md: c.md", "a.md: b.md#e"]
+    with pytest.raises(website.DeadLinkError, match=r"README\.md:7: there is no docs/nowhere\.md"):
+        website._with_links("[x](docs/nowhere.md)", "index.md", ROOT / "README.md", 7)
+
+
+def test_links_of_the_repository_become_links_of_the_site(website):
+    line = (
+        "[a](docs/gpu.md#x) [b](examples/) [c](LICENSE) [d](https://ffmpeg.org) [e](CHANGELOG.md)"
+    )
+    assert website._with_links(line, "index.md", ROOT / "README.md", 1) == (
+        "[a](gpu.md#x) [b](gallery/index.md) [c](files/LICENSE.txt) [d](https://ffmpeg.org) [e](changelog.md)"
+    )
+
+
+def test_every_page_has_one_place_in_the_order(website, pages):
+    def listed(part):
+        if isinstance(part, str):
+            return [part]
+        return [
+            uri for p in (part.values() if isinstance(part, dict) else part) for uri in listed(p)
+        ]
+
+    order = listed(website.navigation(pages))
+    assert sorted(order) == sorted(pages)
+    assert order[0] == "index.md"
+
+
+PUBLIC = [f"ds.{name}" for name in ds.__all__] + [
+    f"ds.{module}.{name}"
+    for module in ("ad", "math", "optim", "tools", "profiler", "torch", "jax")
+    for name in getattr(ds, module).__all__
+]
+
+
+def test_every_public_name_has_one_entry(pages):
+    modules = {f"ds.{m}" for m in "ad errors math optim profiler tools".split()}  # a page each
+    entries = [
+        anchor
+        for uri, text in pages.items()
+        if uri.startswith("reference/")
+        for heading in re.findall(r"^## .*\n\n.*$", text, re.MULTILINE)
+        for anchor in re.findall(r'(?:<a id="|\{ #)([\w-]+)', heading)
+    ]
+    wanted = {name.replace(".", "-") for name in PUBLIC if name not in modules}
+    assert wanted <= set(entries)
+    assert len(set(entries)) == len(entries)
+    assert {f"reference/{m.removeprefix('ds.')}.md" for m in modules} <= set(pages)
+
+
+def test_an_entry_has_signature_arguments_and_members(pages):
+    page = pages["reference/kernels.md"]
+    entry = page[page.index("## `ds.Tape`") :].split("\n## ")[0]
+    assert "loss: Field | None = None" in entry
+    assert "- `loss`: " in entry
+    assert "### `zero` { #ds-Tape-zero }" in entry
+    assert "ds.atan2(float, float) -> float" in pages["reference/ops.md"]

@@ -1,0 +1,229 @@
+"""The API reference, as Markdown: one entry for each public name, from `__all__`, docstrings and signatures.
+
+It reads the imported package: ops, intrinsics and types are objects, which no reader of source text sees.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import diffsim
+from diffsim.ir.ops import PUBLIC
+
+KINDS = {"F": "float", "I": "integer", "N": "number", "B": "bool", "T": "any", "b": "bool"}
+SECTION = re.compile(
+    r"^(Args|Attributes|Raises|Returns):\n((?:(?:[ ]{4}.*)?(?:\n|\Z))+)", re.MULTILINE
+)
+ITEM = re.compile(r"^(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*): ?", re.MULTILINE)
+
+PAGES = {
+    "kernels": "Kernels, fields and tapes",
+    "in-kernels": "Functions of the kernel language",
+    "ops": "Functions of numbers",
+    "types": "Types, axes and backends",
+    "errors": "Errors",
+    "ad": "ds.ad",
+    "math": "ds.math",
+    "optim": "ds.optim",
+    "tools": "ds.tools",
+    "profiler": "ds.profiler",
+    "torch": "ds.torch",
+    "jax": "ds.jax",
+}
+"""File and title of each page."""
+
+MODULES = [name for name in PAGES if isinstance(getattr(diffsim, name, None), types.ModuleType)]
+
+
+def entries() -> dict[str, dict[str, Any]]:
+    """All public names with what they are, as `ds.field`, on the page that describes each."""
+    found: dict[str, dict[str, Any]] = {page: {} for page in PAGES}
+    for name in diffsim.__all__:
+        if name not in MODULES:
+            thing = getattr(diffsim, name)
+            found[_page_of(thing)][f"ds.{name}"] = thing
+    # The parts of this package that are not in __all__ are described all the same.
+    for module in MODULES:
+        for name in getattr(getattr(diffsim, module), "__all__", []):
+            found[module][f"ds.{module}.{name}"] = getattr(getattr(diffsim, module), name)
+    for name in dir(diffsim.types):
+        if not name.startswith("_"):
+            found["types"][f"ds.types.{name}"] = getattr(diffsim.types, name)
+    return found
+
+
+def _page_of(thing: Any) -> str:
+    if isinstance(thing, type):
+        return "errors" if issubclass(thing, Exception) else "kernels"
+    if inspect.isfunction(thing):
+        return "kernels"
+    kind = type(thing).__name__
+    return {"Op": "ops", "Intrinsic": "in-kernels", "Adjoint": "in-kernels"}.get(kind, "types")
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of all pages, by their files."""
+    made = {f"reference/{page}.md": _page(page, things) for page, things in entries().items()}
+    return {"reference/index.md": _index(), **made}
+
+
+def _index() -> str:
+    lines = [
+        "# Reference: all names",
+        "",
+        "For whoever knows a name and wants its arguments. Each public name with the first line of its "
+        "description; the descriptions are those that `help()` shows.",
+    ]
+    for page, things in entries().items():
+        lines += ["", f"## {PAGES[page]}", "", "| name | what it is |", "|---|---|"]
+        for names, thing in _groups(things):
+            links = ", ".join(f"[`{name}`]({page}.md#{anchor(name)})" for name in names)
+            lines.append(f"| {links} | {_first_line(thing)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _page(page: str, things: dict[str, Any]) -> str:
+    parts = [f"# {PAGES[page]}\n"]
+    if page in MODULES:
+        parts.append(to_markdown(inspect.getdoc(getattr(diffsim, page)) or ""))
+    for names, thing in _groups(things):
+        parts.append(_entry(names, thing))
+    return "\n".join(parts)
+
+
+def _groups(things: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
+    """Names of one thing, and of values that only their type describes, have one entry."""
+    groups: dict[int, list[str]] = {}
+    for name, thing in things.items():
+        described = isinstance(thing, type) or _doc(thing) != inspect.getdoc(type(thing))
+        groups.setdefault(id(thing) if described else id(type(thing)), []).append(name)
+    for names in groups.values():
+        yield names, things[names[0]]
+
+
+def _doc(thing: Any) -> str:
+    if isinstance(thing, bool | int | float | str | tuple):
+        return f"The constant {thing!r}."
+    return inspect.getdoc(thing) or ""
+
+
+def _first_line(thing: Any) -> str:
+    first = to_markdown(_doc(thing)).strip().split("\n\n")[0]
+    return " ".join(first.split()).replace("|", "\\|")
+
+
+def anchor(name: str) -> str:
+    """Where a name is on its page."""
+    return name.replace(".", "-")
+
+
+def _entry(names: list[str], thing: Any) -> str:
+    """A heading, the signature, and the docstring; for a class, its public methods and properties too."""
+    marks = "".join(f'<a id="{anchor(name)}"></a>' for name in names[1:])
+    title = ", ".join(f"`{name}`" for name in names)
+    lines = [f"## {title} {{ #{anchor(names[0])} }}", "", marks, ""]
+    if shown := _signature(names[0], thing):
+        lines += ["```text", shown, "```", ""]
+    lines.append(to_markdown(_doc(thing)))
+    if isinstance(thing, type) and thing.__module__.startswith("diffsim"):
+        lines += _members(names[0], thing)
+    return "\n".join(lines)
+
+
+def _members(owner: str, cls: type) -> list[str]:
+    lines = []
+    for name, member in inspect.getmembers(cls):
+        if name.startswith("_") or name in dir(Exception):
+            continue
+        doc = inspect.getdoc(member) or ""
+        is_ours = callable(member) or isinstance(member, property)
+        if not is_ours or not doc.strip():
+            continue
+        shown = "" if isinstance(member, property) else _signature(name, member)
+        lines += [f"### `{name}` {{ #{anchor(owner)}-{name} }}", ""]
+        lines += ["```text", shown, "```", ""] if shown else []
+        lines.append(to_markdown(doc))
+    return lines
+
+
+def _signature(name: str, thing: Any) -> str:
+    """How it is called, without the quotes of annotations; nothing for what is not called."""
+    short = name.removeprefix("ds.")
+    if short in PUBLIC and thing is PUBLIC[short]:
+        takes = ", ".join(KINDS[letter] for letter in thing.operands)
+        return f"{name}({takes}) -> {KINDS[thing.result]}"
+    if not (inspect.isroutine(thing) or isinstance(thing, type)):
+        return ""
+    try:
+        found = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return ""  # a class of C's, whose arguments Python does not know
+    given = [_one_argument(p) for p in found.parameters.values() if p.name not in ("self", "cls")]
+    for kind, mark in ((inspect.Parameter.KEYWORD_ONLY, "*"),):
+        first = next((p for p in found.parameters.values() if p.kind is kind), None)
+        has_rest = any(
+            p.kind is inspect.Parameter.VAR_POSITIONAL for p in found.parameters.values()
+        )
+        if first is not None and not has_rest:
+            given.insert(given.index(_one_argument(first)), mark)
+    result = found.return_annotation
+    arrow = "" if result is found.empty or isinstance(thing, type) else f" -> {_type(result)}"
+    one_line = f"{name}({', '.join(given)}){arrow}"
+    if len(one_line) <= 90 or not given:
+        return one_line
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in given) + f"){arrow}"
+
+
+def _one_argument(parameter: inspect.Parameter) -> str:
+    star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    text = star.get(parameter.kind, "") + parameter.name
+    if parameter.annotation is not parameter.empty:
+        text += f": {_type(parameter.annotation)}"
+    if parameter.default is not parameter.empty:
+        default = re.sub(r" at 0x[0-9a-f]+", "", repr(parameter.default))
+        text += f" = {default}"
+    return text
+
+
+def _type(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+# --- docstrings -----------------------------------------------------------------------------------
+
+
+def to_markdown(doc: str) -> str:
+    """A docstring in Google's form as Markdown: sections as lists, indented examples as blocks."""
+    return _escaped(SECTION.sub(_section, doc)).rstrip() + "\n"
+
+
+def _section(match: re.Match[str]) -> str:
+    body = textwrap.dedent(match[2]).strip("\n")
+    if match[1] == "Returns":
+        return f"**Returns:** {body}\n\n"
+    items = []
+    for line in body.splitlines():
+        if ITEM.match(line):
+            items.append(ITEM.sub(r"- `\1`: ", line, count=1))
+        else:
+            items.append(f"  {line}".rstrip() if items else line)
+    title = {"Args": "Arguments"}.get(match[1], match[1])
+    return f"**{title}:**\n\n" + "\n".join(items) + "\n\n"
+
+
+def _escaped(text: str) -> str:
+    """Without signs that Markdown would take for tags, outside of code."""
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            lines.append(line)
+            continue
+        parts = re.split(r"(`[^`]*`)", line)
+        parts[::2] = [p.replace("<", "&lt;").replace("*args", "\\*args") for p in parts[::2]]
+        lines.append("".join(parts))
+    return "\n".join(lines)
