@@ -52,6 +52,22 @@ def test_flow_in_a_plane(task):
     np.testing.assert_allclose(flow.apply(inputs)["result"], decayed, atol=2e-5)
 
 
+def test_flow_around_a_cylinder(task):
+    flow = task("navier_stokes_2d")
+    inputs = flow.channel(10, 3)
+    inputs["v0"] = inputs["v0"] + 0.1 * np.random.default_rng(5).standard_normal((10, 10, 1, 2))
+    inputs["obstacle"]["radius"] = 0.15
+    check_vjp(flow, inputs, "inflow_profile", "drag")
+    check_vjp(flow, inputs, "v0", "result")
+    solver = flow.prepared(inputs)
+    solver.simulate(*flow.times(inputs))
+    u, v = solver.u.to_numpy(), solver.v.to_numpy()
+    np.testing.assert_array_equal(u[0], inputs["inflow_profile"])
+    assert not u[5, 5]  # the cylinder and the walls are closed
+    assert not v[:, [0, -1]].any()
+    np.testing.assert_allclose(np.roll(u, -1, 0) - u + np.diff(v, axis=1), 0, atol=1e-14)
+
+
 def test_flow_in_a_cube(task):
     flow = task("navier_stokes_3d")
     v0 = flow.taylor_green(6) + 0.1 * np.random.default_rng(2).standard_normal((6, 6, 6, 3))
