@@ -79,6 +79,20 @@ def test_links_of_the_repository_become_links_of_the_site(website):
     )
 
 
+def test_names_in_prose_lead_to_their_entries(website):
+    entries = {"ds.Tape": "reference/kernels.md#ds-Tape"}
+    line = "`ds.Tape(loss)` [a `ds.Tape`](b.md) `ds.nothing` `x.ds.Tape`"
+    linked = f"[`ds.Tape(loss)`](../reference/kernels.md#ds-Tape){line.removeprefix('`ds.Tape(loss)`')}\n"
+    assert website.with_names(line, "adr/a.md", entries) == linked
+    for text in (
+        "# `ds.Tape`",
+        "[a\n`ds.Tape`](b.md)",
+        "```python\n`ds.Tape`\n```",
+        "    `ds.Tape`",
+    ):
+        assert website.with_names(text, "adr/a.md", entries) == text + "\n"
+
+
 def test_every_page_has_one_place_in_the_order(website, pages):
     def listed(part):
         if isinstance(part, str):

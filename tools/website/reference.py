@@ -21,6 +21,8 @@ SECTION = re.compile(
 )
 ITEM = re.compile(r"^(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*): ?", re.MULTILINE)
 
+MANY = 4  # names in a heading
+
 PAGES = {
     "kernels": "Kernels, fields and tapes",
     "in-kernels": "Functions of the kernel language",
@@ -122,10 +124,20 @@ def anchor(name: str) -> str:
     return name.replace(".", "-")
 
 
+def addresses() -> dict[str, str]:
+    """Where each public name is described, as reference/ad.md#ds-ad-hvp."""
+    found = {f"ds.{module}": f"reference/{module}.md" for module in MODULES}
+    for page, things in entries().items():
+        found |= {name: f"reference/{page}.md#{anchor(name)}" for name in things}
+    return found
+
+
 def _entry(names: list[str], thing: Any) -> str:
     """A heading, the signature, and the docstring; for a class, its public methods and properties too."""
     marks = "".join(f'<a id="{anchor(name)}"></a>' for name in names[1:])
     title = ", ".join(f"`{name}`" for name in names)
+    if len(names) > MANY:
+        title, marks = f"`{names[0]}` and its like", f"{marks}All of them: {title}."
     lines = [f"## {title} {{ #{anchor(names[0])} }}", "", marks, ""]
     if shown := _signature(names[0], thing):
         lines += ["```text", shown, "```", ""]

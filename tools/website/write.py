@@ -23,8 +23,9 @@ sys.path[:0] = [str(ROOT)]
 from diffsim.runtime.files import write_text  # noqa: E402 - this checkout, whatever is installed
 from tools.website import gallery, reference  # noqa: E402
 
+WHOLE_LINK = re.compile(r"(\[[^]]*\]\([^)]*\))")
+NAME = re.compile(r"`(?P<name>ds(?:\.\w+)+)(?:\([^`]*\))?`")
 LINK = re.compile(r"(?<!!)\]\((?P<target>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
-PICTURE = re.compile(r"!\[[^]]*\]\((?P<target>[^)\s]+)\)")
 FENCE = re.compile(r"^ *(`{3,}|~{3,})(\w*)")
 
 MOVED = {
@@ -39,7 +40,7 @@ MOVED = {
 """Where files and folders of the repository are on the site, if not in their place."""
 
 GUIDE = """language autodiff which-derivative forward-mode jacobians hessians implicit custom-gradients
-decompositions inspect-gradients training networks bridges gpu gui tools profiling command-line
+decompositions inspect-gradients training networks bridges gpu gui tools debugging profiling command-line
 from-taichi from-warp ports""".split()
 HOW_IT_WORKS = ["architecture", "glossary", "add-an-op"]
 
@@ -70,7 +71,10 @@ def site_file(path: str) -> str:
 
 def pages() -> dict[str, str]:
     """The Markdown of the whole site, by its files."""
-    written = {uri: _adapted(uri, path) for uri, path in sources().items()}
+    entries = reference.addresses()
+    written = {
+        uri: with_names(_adapted(uri, path), uri, entries) for uri, path in sources().items()
+    }
     return {**written, "adr/index.md": _decisions(), **gallery.pages(), **reference.pages()}
 
 
@@ -107,6 +111,31 @@ def _with_links(line: str, uri: str, path: Path, number: int) -> str:
         return f"]({posixpath.relpath(new, posixpath.dirname(uri) or '.')}{match['anchor'] or ''})"
 
     return LINK.sub(moved, line)
+
+
+def with_names(text: str, uri: str, entries: dict[str, str]) -> str:
+    """A page whose public names in backticks lead to their entries; not in headings, links and blocks."""
+    start = posixpath.dirname(uri) or "."
+
+    def linked(match: re.Match[str]) -> str:
+        if match["name"] not in entries:
+            return match[0]
+        return f"[{match[0]}]({posixpath.relpath(entries[match['name']], start)})"
+
+    lines, fenced, open_link = [], False, False
+    for line in text.splitlines():
+        if FENCE.match(line):
+            fenced = not fenced
+        elif not (fenced or line.startswith(("#", "    "))):
+            parts = WHOLE_LINK.split(line)
+            # A link whose text is broken into two lines begins or ends here.
+            is_whole = not any("](" in p or re.search(r"(?<!`)\[[^]`]*$", p) for p in parts[::2])
+            if is_whole and not open_link:
+                parts[::2] = [NAME.sub(linked, part) for part in parts[::2]]
+            open_link = bool(re.search(r"\[[^]]*$", WHOLE_LINK.sub("", line)))
+            line = "".join(parts)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def _decisions() -> str:
