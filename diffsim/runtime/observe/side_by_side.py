@@ -22,7 +22,8 @@ from diffsim.lang.host.source import Source
 _NARROWEST = 60  # columns of text, however narrow the terminal is
 _STYLE = """
 .ds-show table{border-collapse:collapse;font:12.5px/1.35 ui-monospace,Menlo,Consolas,monospace}
-.ds-show td,.ds-show th{vertical-align:top;text-align:left;padding:1px 10px;background:none}
+.ds-show td,.ds-show th{vertical-align:top;padding:1px 10px;background:none}
+.ds-show :is(td,th){text-align:left!important}
 .ds-show td{white-space:pre}
 .ds-show td.ir{white-space:pre-wrap;max-width:66ch}
 .ds-show tr{border-top:1px solid rgba(128,128,128,.25)}
