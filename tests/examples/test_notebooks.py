@@ -5,8 +5,10 @@ import importlib.util
 import json
 import linecache
 import os
+import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,13 @@ FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LARGEST = 250_000  # bytes, with the pictures
 
-# Runs in a process of its own: matplotlib's backend and names of cells are the program's.
+# One process of its own for all: matplotlib's backend and names of cells are the program's.
 RUNNER = """
 import sys
 sys.path.insert(0, {tests!r})
-from tests.examples.test_notebooks import run_cells
-run_cells({file!r})
+from tests.examples.test_notebooks import NOTEBOOKS, run_cells
+for file in NOTEBOOKS:
+    run_cells(file)
 """
 
 
@@ -34,8 +37,6 @@ def cells_of(file):
 
 def run_cells(file):
     """Execute the cells in one namespace; show what their last expressions are as Jupyter does."""
-    import types
-
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     for k, text in cells_of(file):
         name = f"{Path(file).name}[{k}]"
@@ -51,17 +52,16 @@ def run_cells(file):
                     getattr(shown, form)()
 
 
-@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.stem)
-def test_a_notebook_runs_without_jupyter(file, tmp_path):
+def test_notebooks_run_without_jupyter(tmp_path):
     pytest.importorskip("matplotlib")
-    code = RUNNER.format(tests=str(FOLDER.parent), file=str(file))
+    code = RUNNER.format(tests=str(FOLDER.parent))
     environment = os.environ | {"MPLBACKEND": "agg", "DIFFSIM_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment, cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert not list(tmp_path.iterdir()), "a notebook leaves no files behind"
+    assert not list(tmp_path.iterdir()), "notebooks leave no files behind"
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.stem)
@@ -93,8 +93,6 @@ def test_a_notebook_is_small_and_has_the_outputs_of_a_run_without_errors(file):
 
 
 def test_notebooks_name_only_files_that_exist():
-    import re
-
     for file in NOTEBOOKS:
         for target in re.findall(r"\]\(([^)#:]+)\)", file.read_text(encoding="utf-8")):
             assert (FOLDER / target).exists(), f"{file.name} links to {target}"
