@@ -1,6 +1,6 @@
 """A cloth falls over a ball: points, springs, and small explicit steps.
 
-    python examples/classics/falling_cloth.py [--points 64] [--gui]
+    python examples/classics/falling_cloth.py [--points 48] [--gui]
 
 Springs lie along the threads, along the diagonals (against shear) and over two squares (against bending). The
 ball is a place where no point may be: points that come into it are set on its surface and lose the part of
@@ -16,8 +16,8 @@ import numpy as np
 import diffsim as ds
 
 SIDE, MASS = 1.0, 0.2  # of the cloth [m], [kg]
-STIFFNESS = 1500.0  # of a spring, times its length by the distance of two points [N/m]
-DAMPING = 0.3  # of a spring [N s/m]
+STIFFNESS = 150.0  # of a spring, times its length by the distance of two points [N/m]
+DAMPING = 0.01  # of a spring [N s/m]
 AIR = 0.3  # share of the velocity that air takes in a second
 RADIUS, FRICTION = 0.3, 0.4  # of the ball [m]; of cloth on it
 GRAVITY = 9.81  # [m/s²]
@@ -102,8 +102,8 @@ def seen(x: np.ndarray) -> np.ndarray:
 
 def main(argv: Sequence[Any] | None = None) -> None:
     """Let the cloth fall, in a window or into files."""
-    parser = ds.tools.ArgumentParser(__doc__, steps=9000, out="out/falling_cloth")
-    parser.add_argument("--points", type=int, default=64, help="along a side (default 64)")
+    parser = ds.tools.ArgumentParser(__doc__, steps=20000, out="out/falling_cloth")
+    parser.add_argument("--points", type=int, default=48, help="along a side (default 48)")
     args = parser.parse_args(argv)
     if args.points < 3:
         parser.error(f"--points has to be at least 3, not {args.points}")

@@ -16,12 +16,12 @@ import diffsim as ds
 
 SIDE = 0.4  # of the block [m]
 DENSITY = 1000.0  # [kg/m²]
-YOUNG, POISSON = 2e5, 0.35  # in the plane [Pa m]
+YOUNG, POISSON = 6e4, 0.35  # in the plane [Pa m]
 MU = YOUNG / (2 * (1 + POISSON))  # Lamé's parameters [Pa m]
 LAMBDA = YOUNG * POISSON / ((1 + POISSON) * (1 - 2 * POISSON))
 GRAVITY = 9.81  # [m/s²]
 PIN, RADIUS = (0.5, 0.25), 0.15  # a round one: middle and radius [m]
-AIR = 0.5  # share of the velocity that is lost in a second
+AIR = 2.0  # share of the velocity that is lost in a second
 FPS = 100  # frames a second; life is shown in slow motion
 
 
@@ -41,7 +41,7 @@ class Rubber:
         self.area = SIDE**2 / n**2 / 2  # of a triangle [m²]
         mass = np.zeros(len(x))  # [kg]
         np.add.at(mass, self.triangles, DENSITY * self.area / 3)
-        self.dt = float(0.3 * SIDE / n / np.sqrt((LAMBDA + 2 * MU) / DENSITY))  # [s]
+        self.dt = float(0.15 * SIDE / n / np.sqrt((LAMBDA + 2 * MU) / DENSITY))  # [s]
         self.x = ds.Vector.field(2, float, shape=len(x), needs_grad=True)  # [m]
         self.v = ds.Vector.field(2, float, shape=len(x))  # [m/s]
         self.mass = ds.field(float, shape=len(x))
@@ -69,7 +69,7 @@ class Rubber:
             v = (v - ds.Vector([0.0, self.dt * GRAVITY])) * (1 - AIR * self.dt)
             out = self.x[i] - ds.Vector(PIN)
             if out.norm() < RADIUS and v.dot(out) < 0:
-                v -= v.dot(out) / out.dot(out) * out
+                v = ds.Vector([0.0, 0.0])  # what touches the pin sticks to it
             if self.x[i][1] < 0 and v[1] < 0:  # the floor
                 v = ds.Vector([0.0, 0.0])
             self.v[i] = v
@@ -84,12 +84,12 @@ class Rubber:
 
 def main(argv: Sequence[Any] | None = None) -> None:
     """Let the block fall, in a window or into files."""
-    parser = ds.tools.ArgumentParser(__doc__, steps=8000, out="out/fem_energy")
+    parser = ds.tools.ArgumentParser(__doc__, steps=16000, out="out/fem_energy")
     parser.add_argument("--squares", type=int, default=24, help="along a side (default 24)")
     args = parser.parse_args(argv)
     ds.init(arch=args.arch)
     rubber, film = Rubber(args.squares), []
-    rubber.x.from_numpy(rubber.x.to_numpy() + np.float32([0.36, 0.45]))
+    rubber.x.from_numpy(rubber.x.to_numpy() + np.float32([0.32, 0.42]))
     every = max(1, round(1 / FPS / rubber.dt))
     lines = rubber.triangles[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2)
     lines = np.unique(np.sort(lines, 1), axis=0)

@@ -106,9 +106,10 @@ class Flow:
 
 
 def pillar(height: int) -> np.ndarray:
-    """A round pillar, a little off the middle so that the street begins; above joins below."""
+    """A pillar that leans, so that the street begins soon; above joins below."""
     x, y = np.mgrid[: 3 * height, :height]
-    return (x - 0.6 * height) ** 2 + (y - 0.52 * height) ** 2 < (0.1 * height) ** 2
+    along, across = x - 0.6 * height, y - 0.5 * height
+    return (along + 0.5 * across) ** 2 + across**2 < (0.1 * height) ** 2
 
 
 def main(argv: Sequence[Any] | None = None) -> None:

@@ -88,7 +88,7 @@ def encounter(n: int, seed: int) -> Bodies:
 
 def main(argv: Sequence[Any] | None = None) -> None:
     """Let the galaxies meet, in a window or into files."""
-    parser = ds.tools.ArgumentParser(__doc__, steps=2000, out="out/nbody")
+    parser = ds.tools.ArgumentParser(__doc__, steps=1500, out="out/nbody")
     parser.add_argument("--bodies", type=int, default=1500, help="(default 1500)")
     args = parser.parse_args(argv)
     ds.init(arch=args.arch)
