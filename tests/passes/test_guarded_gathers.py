@@ -53,7 +53,23 @@ class Maker:
     def put(self, depth, line):
         self.lines.append("    " * depth + line)
 
+    def beyond(self, depth):
+        """A neighbour with other values beyond the ends, in a formula that its derivative needs it for."""
+        k = self.r.choice([-2, -1, 1, 2])
+        self.put(depth, f"p = i + {k}")
+        self.put(depth, "near = 0.0 * x[i]")
+        self.put(depth, "if p < 0:")
+        self.put(depth + 1, f"near = {self.r.choice(['-x[0]', '0.5 * x[i]', 'w[i]'])}")
+        self.put(depth, f"elif p {self.r.choice(['>= 6', '> 6 - 1'])}:")
+        self.put(depth + 1, f"near = {self.r.choice(['-x[5]', '2.0 * x[i]'])}")
+        self.put(depth, "else:")
+        self.put(depth + 1, "near = x[p]")
+        self.put(depth, self.r.choice(["y[i] += (x[i] + near) ** 2", "y[i] += near * near"]))
+
     def term(self, depth):
+        if self.axes == "i" and self.r.random() < 0.3:
+            self.beyond(depth)
+            return
         shifts = [self.r.randint(-2, 2) for _ in self.axes]
         places = [f"{a} + {s}" if s else a for a, s in zip(self.axes, shifts, strict=True)]
         at, name = ", ".join(places), "x" if self.axes == "i" else "m"
@@ -167,6 +183,32 @@ def test_a_guarded_wave_has_no_atomics(cpu):
         p.grad.to_numpy()[2], 2 * seed + 0.3 * (around - 4 * seed), rtol=1e-13
     )
     np.testing.assert_allclose(p.grad.to_numpy()[1], -seed, rtol=1e-13)
+
+
+def test_a_value_that_only_nested_branches_need(cpu):
+    """Copies of branches bring along what the innermost ones yield."""
+    n = 6
+    u, y = (cpu.field(cpu.f64, shape=n, needs_grad=True) for _ in range(2))
+
+    @cpu.kernel
+    def square():
+        for i in u:
+            left = 0.0 * u[0]
+            if i < 1:
+                left = -u[0]
+            elif i > n:
+                left = -u[n - 1]
+            else:
+                left = u[i - 1]
+            y[i] = (u[i] + left) ** 2
+
+    values = np.arange(1.0, n + 1) ** 2
+    u.from_numpy(values)
+    square()
+    y.grad.fill(1.0)
+    square.grad()
+    pairs = 2 * (values[1:] + values[:-1])  # the first element's square is 0, whatever u[0] is
+    np.testing.assert_allclose(u.grad.to_numpy(), np.r_[0, pairs] + np.r_[pairs, 0], rtol=1e-14)
 
 
 def test_what_is_read_is_not_gathered(cpu):

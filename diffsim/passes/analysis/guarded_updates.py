@@ -83,7 +83,7 @@ def _slice(side: Block, update: Update) -> list[Stmt] | None:
     chosen: list[Stmt] = []
     if update.computes is not None:
         chosen.append(update.computes)
-        work = list(_reads(update.computes))
+        work = list(reads(update.computes))
     bound = {v: s for s in side.stmts for v in outs(s)}
     taken: set[Stmt] = set()
     while work:
@@ -93,11 +93,11 @@ def _slice(side: Block, update: Update) -> list[Stmt] | None:
         if not isinstance(s, (Let, Load, If)) or any(has_effects(b) for b in blocks(s)):
             return None
         taken.add(s)
-        work += _reads(s)
+        work += reads(s)
     return [s for s in side.stmts if s in taken] + chosen
 
 
-def _reads(s: Stmt) -> list[Value]:
+def reads(s: Stmt) -> list[Value]:
     """Return what a statement reads, with all that its branches read."""
     found = list(uses(s))
     for b in blocks(s):

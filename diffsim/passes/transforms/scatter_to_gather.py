@@ -49,7 +49,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.traversal import Rewriter, outs, statements, uses
+from diffsim.ir.traversal import Rewriter, outs, statements
 from diffsim.ir.types import bool_, size_of
 from diffsim.passes.analysis.affine import Definitions, Element, element_of, offset_of
 from diffsim.passes.analysis.dependence import Access
@@ -57,6 +57,7 @@ from diffsim.passes.analysis.guarded_updates import (
     KnownBranches,
     Ranges,
     Update,
+    reads,
     updates_of,
     without,
 )
@@ -316,11 +317,7 @@ class _Rewriter:
             found = self.defined.get(work.pop())
             if found is not None and found not in needed:
                 needed.add(found)
-                work.extend(uses(found))
-                for inner in _inner(found):
-                    work.extend(uses(inner))
-                if isinstance(found, If):
-                    work.extend((*found.then.yields, *found.orelse.yields))
+                work.extend(reads(found))
         return sorted(needed, key=lambda s: self.order[s])
 
     # ---- rewriting
