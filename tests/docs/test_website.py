@@ -135,3 +135,8 @@ def test_an_entry_has_signature_arguments_and_members(pages):
     assert "- `loss`: " in entry
     assert "### `zero` { #ds-Tape-zero }" in entry
     assert "ds.atan2(float, float) -> float" in pages["reference/ops.md"]
+    refused = (
+        pages["reference/errors.md"].split("## `ds.GlobalDataAccessError`")[1].split("\n## ")[0]
+    )
+    assert "[`ds.AutodiffError`](#ds-AutodiffError)" in refused
+    assert "leave_package" not in refused  # the base's

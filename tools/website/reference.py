@@ -149,9 +149,15 @@ def _entry(names: list[str], thing: Any) -> str:
 
 def _members(owner: str, cls: type) -> list[str]:
     lines = []
+    bases = [b for b in cls.__mro__[1:] if getattr(diffsim, b.__name__, None) is b]
+    if bases:
+        base = f"ds.{bases[0].__name__}"
+        lines += [f"Has also what [`{base}`](#{anchor(base)}) has.", ""]
     for name, member in inspect.getmembers(cls):
         if name.startswith("_") or name in dir(Exception):
             continue
+        if any(getattr(base, name, None) is member for base in bases):
+            continue  # its base's entry describes it
         doc = inspect.getdoc(member) or ""
         is_ours = callable(member) or isinstance(member, property)
         if not is_ours or not doc.strip():
@@ -175,20 +181,26 @@ def _signature(name: str, thing: Any) -> str:
         found = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""  # a class of C's, whose arguments Python does not know
-    given = [_one_argument(p) for p in found.parameters.values() if p.name not in ("self", "cls")]
-    for kind, mark in ((inspect.Parameter.KEYWORD_ONLY, "*"),):
-        first = next((p for p in found.parameters.values() if p.kind is kind), None)
-        has_rest = any(
-            p.kind is inspect.Parameter.VAR_POSITIONAL for p in found.parameters.values()
-        )
-        if first is not None and not has_rest:
-            given.insert(given.index(_one_argument(first)), mark)
+    given = _arguments(list(found.parameters.values()))
     result = found.return_annotation
     arrow = "" if result is found.empty or isinstance(thing, type) else f" -> {_type(result)}"
     one_line = f"{name}({', '.join(given)}){arrow}"
     if len(one_line) <= 90 or not given:
         return one_line
     return f"{name}(\n" + "".join(f"    {part},\n" for part in given) + f"){arrow}"
+
+
+def _arguments(parameters: list[inspect.Parameter]) -> list[str]:
+    """The arguments, with the star before those that are only given by name."""
+    given = []
+    has_star = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not has_star:
+            given.append("*")
+            has_star = True
+        if parameter.name not in ("self", "cls"):
+            given.append(_one_argument(parameter))
+    return given
 
 
 def _one_argument(parameter: inspect.Parameter) -> str:
