@@ -2,7 +2,7 @@
 
     python tools/website/write.py build/site      (`make docs` does this, and calls MkDocs)
 
-README.md becomes the first page; docs/, benchmarks/ and others keep their folders. The gallery and the
+README.md becomes the first page; docs/, benchmarks/ and notebooks/ keep their folders. The gallery and the
 reference are made from the examples and from the package. Links of the repository become links of the site;
 one that leads nowhere is an error, with the page and the line.
 """
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from diffsim.runtime.files import write_text  # noqa: E402 - this checkout, whatever is installed
-from tools.website import gallery, reference  # noqa: E402
+from tools.website import gallery, notebooks, reference  # noqa: E402
 
 WHOLE_LINK = re.compile(r"(\[[^]]*\]\([^)]*\))")
 NAME = re.compile(r"`(?P<name>ds(?:\.\w+)+)(?:\([^`]*\))?`")
@@ -35,6 +35,7 @@ MOVED = {
     "tests/README.md": "tests.md",
     "benchmarks/README.md": "benchmarks/index.md",
     "examples": "gallery/index.md",
+    "notebooks": "notebooks/index.md",
     "docs/adr": "adr/index.md",
 }
 """Where files and folders of the repository are on the site, if not in their place."""
@@ -62,6 +63,8 @@ def site_file(path: str) -> str:
         return MOVED[path]
     if re.fullmatch(r"examples/\w+\.py", path):
         return f"gallery/{Path(path).stem}.md"
+    if path.endswith(".ipynb"):
+        return path.removesuffix(".ipynb") + ".md"
     if path.endswith(".md"):
         return path.removeprefix("docs/")
     if path.startswith("docs/"):
@@ -72,16 +75,20 @@ def site_file(path: str) -> str:
 def pages() -> dict[str, str]:
     """The Markdown of the whole site, by its files."""
     entries = reference.addresses()
+    texts = {uri: (path, path.read_text(encoding="utf-8")) for uri, path in sources().items()}
+    texts |= notebooks.sources()
     written = {
-        uri: with_names(_adapted(uri, path), uri, entries) for uri, path in sources().items()
+        uri: with_names(_adapted(uri, path, text), uri, entries)
+        for uri, (path, text) in texts.items()
     }
-    return {**written, "adr/index.md": _decisions(), **gallery.pages(), **reference.pages()}
+    written |= {"adr/index.md": _decisions(), "notebooks/index.md": notebooks.index()}
+    return {**written, **gallery.pages(), **reference.pages()}
 
 
-def _adapted(uri: str, path: Path) -> str:
+def _adapted(uri: str, path: Path, text: str) -> str:
     """A page of the repository as MkDocs wants it: other links, no marks, empty lines before lists."""
     lines, fence, before = [], "", ""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if mark := FENCE.match(line):
             if not fence:
                 fence, line = mark[1], mark[0]
@@ -156,7 +163,7 @@ def navigation(files: dict[str, str]) -> list[object]:
     return [
         {"Start": "index.md"},
         {"Gallery": _folder(files, "gallery")},
-        {"Guide": [*guide, *new]},
+        {"Guide": [{"Notebooks": _folder(files, "notebooks")}, *guide, *new]},
         {"Reference": _folder(files, "reference")},
         {
             "How it works": [
