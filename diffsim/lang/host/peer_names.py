@@ -118,7 +118,7 @@ WARP: dict[str, dict[str, str]] = {
     "Launches": {
         "launch launch_tiled Launch": "call the kernel: step(t); its loops say how many elements there are",
         "tid": "loop over the elements: for i in x, or for i, j in ds.ndrange(n, m)",
-        "block_dim tile* untile store load map": "loop over the elements; the compiler makes blocks",
+        "block_dim tile* untile store map": "loop over the elements; the compiler makes blocks",
         "autograd": "write ds.ad, as in ds.ad.gradcheck and ds.ad.jacobian",
         "config": "options are arguments of ds.init, such as debug=True; see help(ds.init)",
         "synchronize synchronize_device synchronize_stream synchronize_event": "write ds.sync()",
@@ -196,7 +196,6 @@ WARP: dict[str, dict[str, str]] = {
     "Geometry": {
         "Bvh* Mesh* HashGrid* Volume volume_*": _GEOMETRY,
         "fem sim": _SOLVERS,
-        "optim": "write the update: x.from_numpy(x.to_numpy() - rate * x.grad.to_numpy())",
         "jacobian_plot plot_kernel_jacobians": "write ds.ad.jacobian_plot(ds.ad.jacobian(function, [x], [y]))",
         "utils": "this module has no counterpart: see help(diffsim)",
     },
