@@ -54,8 +54,10 @@ IS_OWN = _OwnFiles()
 def add_own(folder: str) -> None:
     """Count the files of a library that calls diffsim for the user among those that are not the user's."""
     global _OWN_FILES
-    _OWN_FILES += (os.path.abspath(folder) + os.sep,)
-    IS_OWN.clear()
+    prefix = os.path.abspath(folder) + os.sep
+    if prefix not in _OWN_FILES:
+        _OWN_FILES += (prefix,)
+        IS_OWN.clear()
 
 
 class Shown:

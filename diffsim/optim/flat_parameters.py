@@ -58,6 +58,7 @@ class FlatParameters:
         Args:
             given: a pair for all fields, or a list or a dictionary with a pair for each.
         """
+        self._check_surplus(given)
         lows, highs = zip(
             *(self._ends_of(k, f, given) for k, f in enumerate(self.fields.items())), strict=True
         )
@@ -69,6 +70,25 @@ class FlatParameters:
                 "write (low, high)",
             )
         return low, high
+
+    def _check_surplus(self, given: Any) -> None:
+        """Refuse bounds that belong to no field: SciPy's own are one pair for each number."""
+        if isinstance(given, list) and len(given) > len(self.fields):
+            raise FieldError(
+                f"there are {len(given)} bounds for {len(self.fields)} "
+                f"{'field' if len(self.fields) == 1 else 'fields'}",
+                Span.of_caller(),
+                hint="give one pair for each field; the numbers of a field have bounds of their own by two "
+                "arrays of its shape: (lows, highs)",
+            )
+        if isinstance(given, Mapping):
+            for key in given:
+                if key not in self.fields:
+                    raise FieldError(
+                        f"there are bounds for {shown(key)}, and no parameter of this name",
+                        Span.of_caller(),
+                        hint=f"the parameters are {', '.join(map(str, self.fields))}",
+                    )
 
     def _ends_of(self, k: int, item: tuple[str, Field], given: Any) -> tuple[Array, Array]:
         key, f = item

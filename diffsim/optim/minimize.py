@@ -19,6 +19,7 @@ from diffsim.optim.runs.objective import Objective
 from diffsim.optim.runs.progress import Progress
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
+from diffsim.tracebacks import add_own
 
 _BOUNDED = ("L-BFGS-B", "TNC", "SLSQP", "trust-constr")
 _OF_SECOND_ORDER = ("Newton-CG", "trust-ncg", "trust-krylov", "trust-constr")
@@ -138,14 +139,16 @@ def _check(method: Any, iterations: Any, callback: Any, bounds: Any) -> None:
 
 def _scipy_minimize() -> Any:
     try:
-        from scipy.optimize import minimize as found  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import scipy.optimize  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError as error:
         raise FieldError(
             f"ds.optim.minimize takes its methods from SciPy, which can not be imported: {error}",
             Span.of_caller(),
             hint='install it: pip install "diffsim[sparse]"; ds.optim.Adam and ds.optim.train need none',
         ) from None
-    return found
+    # SciPy calls the program, and an error in it names the line that called `minimize`.
+    add_own(scipy.__path__[0])
+    return scipy.optimize.minimize
 
 
 class _Search:

@@ -39,6 +39,7 @@ def plot_loss(losses: Any, path: Any, label: str = "loss") -> None:
     axes.set(xlabel="iteration", ylabel=curve.label)
     if spans_decades(curve.losses):
         axes.set_yscale("log")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend()
     save_figure(figure, target)

@@ -95,7 +95,10 @@ def test_other_files_are_refused(cpu, tmp_path, monkeypatch):
         ("pickle.npz", "Object arrays cannot be loaded"),
         ("one.npy", "it holds a single array without a name"),
         ("half.npz", "half.npz is not a file that ds.save has written"),
-        ("text.npz", "text.npz is not a file that ds.save has written"),
+        (
+            "text.npz",
+            "text.npz is not a file that ds.save has written: it is no archive of arrays\n",
+        ),
         (".", ". is not a file that ds.save has written"),
     ):
         with pytest.raises(ds.FieldError) as caught:
@@ -108,7 +111,7 @@ def test_wrong_arguments(cpu, tmp_path):
     path = tmp_path / "x.npz"
     x = ds.field(ds.f64, shape=())
     for call, words in (
-        (lambda: ds.save(path), "there is no field to store"),
+        (lambda: ds.save(path), "no field is named"),
         (lambda: ds.save(path, x, x=x), "there are two fields of the name x"),
         (lambda: ds.save(path, 3.0), "argument 2 is the number 3.0, and what is stored are fields"),
         (lambda: ds.save(path, w=np.zeros(2)), "w is a NumPy array of shape (2,)"),

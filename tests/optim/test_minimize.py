@@ -127,6 +127,8 @@ def test_nan_names_the_operation(cpu):
         ({"method": "CG", "bounds": (0, 1)}, "CG knows no bounds"),
         ({"bounds": (1, 0)}, "a least value is greater than the greatest one"),
         ({"bounds": [(0, 1)]}, "the bounds of b (parameter 1) are a pair, not None"),
+        ({"bounds": [(0, 1)] * 7}, "there are 7 bounds for 2 fields"),
+        ({"bounds": {"v": (0, 1)}}, "there are bounds for 'v', and no parameter of this name"),
         ({"bounds": ("low", 1)}, "a bound of a is a number or an array of shape (3, 2)"),
         ({"iterations": 0}, "iterations starts at 1, and is 0"),
         ({"callback": 1}, "callback is a function, and 1 can not be called"),
@@ -141,6 +143,14 @@ def test_wrong_arguments(cpu, change, words):
         ds.optim.minimize(**{"fields": [a, b], "program": program, "progress": False} | change)
     assert words in str(caught.value)
     assert "To do: " in str(caught.value)
+
+
+def test_errors_within_scipy_name_the_line_of_the_program(cpu):
+    a, b, _, _ = make()
+    with pytest.raises(ds.FieldError, match="the program returns nothing") as caught:
+        ds.optim.minimize([a, b], lambda: None, progress=False)
+    assert caught.value.span.file == __file__
+    assert "ds.optim.minimize([a, b]" in str(caught.value)
 
 
 def test_without_scipy(cpu, monkeypatch):

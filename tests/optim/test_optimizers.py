@@ -254,6 +254,7 @@ class TestErrors:
         for state, words in (
             (3, "the state of an optimiser is a dictionary, not the number 3"),
             (ds.optim.SGD(x).state_dict(), "it is that of 'SGD'"),
+            (ds.optim.SGD(x).state_dict(), "make ds.optim.SGD, or begin anew"),
             ({k: v for k, v in good.items() if k != "mean/0"}, "it has no 'mean/0'"),
             (good | {"mean/1": 0}, "it has 'mean/1'"),
             (ds.optim.Adam(y).state_dict(), "mean/0 has shape (3,) in the state, and (2,) here"),

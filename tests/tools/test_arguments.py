@@ -135,8 +135,11 @@ def test_things_without_a_length(capsys):
 def test_losses_are_drawn(tmp_path):
     ds.tools.plot_loss(np.exp(-np.arange(30.0)), tmp_path / "a" / "loss.png", "loss [m]")
     assert Path(tmp_path / "a" / "loss.png").stat().st_size > 5000
-    ds.tools.plot_loss([3.0, np.nan, 1.0], tmp_path / "loss.svg")
+    ds.tools.plot_loss([30.0, np.nan, 10.0], tmp_path / "loss.svg")
     assert b"<svg" in (tmp_path / "loss.svg").read_bytes()
+    # Iterations are whole: the axis of so few has no ticks between them.
+    assert b"<!-- 1.25 -->" not in (tmp_path / "loss.svg").read_bytes()
+    assert b"<!-- 2 -->" in (tmp_path / "loss.svg").read_bytes()
     for losses in ([], [[1.0, 2.0]]):
         with pytest.raises(ds.FieldError, match="one number for each iteration"):
             ds.tools.plot_loss(losses, tmp_path / "b.png")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.adjoints import lend_adjoint
@@ -17,10 +19,13 @@ from diffsim.runtime.session import session
 def check_loss(loss: Any) -> None:
     """Refuse an object that cannot be the loss of a tape."""
     if not isinstance(loss, Field):
+        hint = "loss = ds.field(ds.f32, shape=(), needs_grad=True)"
+        if isinstance(loss, (int, float, np.generic)):
+            hint = f"give the field, not the number in it: {hint}"
         raise FieldError(
             f"the loss is a field of one element, not {describe(loss)}",
             Span.of_caller(),
-            hint="loss = ds.field(ds.f32, shape=(), needs_grad=True)",
+            hint=hint,
         )
     # A gradient is defined for a scalar function; shape (1,) is one as well.
     if loss.element or any(n != 1 for n in loss.shape):

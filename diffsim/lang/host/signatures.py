@@ -149,5 +149,5 @@ def need_path(thing: object, what: str) -> None:
     """Refuse objects that can not name a file."""
     if not isinstance(thing, (str, os.PathLike)) or not str(thing):
         raise FieldError(
-            f"{what} is a text, not {shown(thing)}", Span.of_caller(), 'write "tape.dot"'
+            f"{what} is a text, not {shown(thing)}", Span.of_caller(), 'give a name: "out/result"'
         )

@@ -79,7 +79,9 @@ def _named(fields: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Field
         found[name] = f
     if not found:
         raise FieldError(
-            "there is no field to store", Span.of_caller(), hint="give fields: ds.save(path, x, v)"
+            "no field is named",
+            Span.of_caller(),
+            hint="give fields: ds.save(path, x, v), and the same to ds.load",
         )
     return found
 
@@ -149,7 +151,8 @@ def read_arrays(path: Any) -> dict[str, np.ndarray[Any, Any]]:
             hint="name a file that ds.save has written",
         ) from None
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        reason = str(error)
+        # Of any other file NumPy says that it may be loaded as a pickle, which may run any program.
+        reason = "it is no archive of arrays" if "If you trust" in str(error) else str(error)
     raise FieldError(
         f"{name} is not a file that ds.save has written: {reason}",
         Span.of_caller(),

@@ -154,7 +154,11 @@ class Optimizer:
         """Refuse a state that is not one of this optimiser."""
         own = self.state_dict()
         if str(state.get("kind", own["kind"])) != own["kind"]:
-            raise _other_state(f"it is that of {shown(str(state['kind']))}")
+            kind = str(state["kind"])
+            raise _other_state(
+                f"it is that of {kind!r}",
+                hint=f"make ds.optim.{kind}, or begin anew: without resume=True, or in another folder",
+            )
         if missing := [key for key in own if key not in state]:
             raise _other_state(f"it has no {missing[0]!r}")
         if more := [key for key in state if key not in own]:
@@ -168,9 +172,10 @@ class Optimizer:
                 raise _other_state(f"{key} is {theirs.dtype} in the state, and {mine.dtype} here")
 
 
-def _other_state(why: str) -> FieldError:
+def _other_state(why: str, hint: str | None = None) -> FieldError:
     return FieldError(
         f"this is not a state of this optimiser: {why}",
         Span.of_caller(),
-        hint="make the optimiser of the same fields, in the same order, before load_state_dict",
+        hint=hint
+        or "make the optimiser of the same fields, in the same order, before load_state_dict",
     )
