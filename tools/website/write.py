@@ -34,6 +34,8 @@ MOVED = {
     "CONTRIBUTING.md": "contributing.md",
     "tests/README.md": "tests.md",
     "benchmarks/README.md": "benchmarks/index.md",
+    "benchmarks": "benchmarks/index.md",
+    "tests": "tests.md",
     "examples": "gallery/index.md",
     "notebooks": "notebooks/index.md",
     "docs/adr": "adr/index.md",
