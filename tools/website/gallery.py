@@ -6,7 +6,9 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(
+    [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples" / "classics").glob("*.py")]
+)
 RUNS = '\nif __name__ == "__main__":'  # what examples have that are not parts of others
 
 
@@ -53,7 +55,14 @@ def _page(path: Path) -> str:
             f'<a href="{address}">The same on a page of its own</a>',
             "",
         ]
-    lines += [f"## `examples/{path.name}`", "", "````python", source.rstrip(), "````", ""]
+    lines += [
+        f"## `{path.relative_to(ROOT).as_posix()}`",
+        "",
+        "````python",
+        source.rstrip(),
+        "````",
+        "",
+    ]
     return "\n".join(lines)
 
 
