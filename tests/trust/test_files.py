@@ -182,7 +182,6 @@ WRITES_BESIDE = {
     "diffsim/runtime/files.py:_write": "what the others use",
     "diffsim/tools/loss_plot.py:save_figure": "to memory",
     "tools/update_docs.py:_run": "in a temporary folder",
-    "tools/website/write.py:write_site": "copies in a folder that is made anew",
 }
 
 
