@@ -22,6 +22,7 @@ from protocol import Inputs, Solver, adam, difference_error, seconds
 from scipy.optimize import minimize
 
 import diffsim as ds
+from diffsim.runtime.files import write_text
 
 HERE = Path(__file__).parent
 Row = tuple[str, str, str]  # what, the best that is published, ours
@@ -226,8 +227,8 @@ def keep(rows: dict[str, list[Row]]) -> None:
     before = json.loads(kept.read_text()) if kept.exists() else {}
     merged = {name: rows.get(name, before.get(name)) for name in TASKS}
     merged = {name: found for name, found in merged.items() if found}
-    kept.write_text(json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
-    (HERE / "results.md").write_text((HERE / "about.md").read_text() + table(merged))
+    write_text(kept, json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
+    write_text(HERE / "results.md", (HERE / "about.md").read_text() + table(merged))
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, list[Row]]:

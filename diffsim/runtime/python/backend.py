@@ -58,7 +58,11 @@ class PythonBackend:
         return PythonExecutable(lowered, code.program)
 
     def refusal(self, kernel: Kernel, reason: str) -> BackendError:
-        return BackendError(f"Python can not run {kernel.name}: {reason}", kernel.span)
+        return BackendError(
+            f"Python can not run {kernel.name}: {reason}",
+            kernel.span,
+            hint="run the program with ds.init(arch=ds.cpu)",
+        )
 
     def new_command_list(self) -> PythonCommandList:
         return PythonCommandList()
