@@ -7,6 +7,7 @@ import numbers
 import numpy as np
 
 from diffsim.errors import shown
+from diffsim.lang.host.field_like import is_field
 from diffsim.lang.types.descriptions import describe
 from diffsim.tools.pictures.arrays import as_array, refuse
 
@@ -23,7 +24,8 @@ def points(name: str, value: object) -> np.ndarray:
     if made.ndim != 2 or made.shape[1] != 2:
         hint = "each row is one position (x, y), between 0 and 1"
         if made.ndim == 2 and made.shape[1] == 3:
-            hint = f"points of space are drawn in a plane: {name}[:, :2] takes the first two coordinates"
+            taken = f"{name}.to_numpy()" if is_field(value) else name
+            hint = f"points of space are drawn in a plane: {taken}[:, :2] takes the first two coordinates"
         elif made.shape == (2,):
             hint = f"one position alone is drawn by the method without an s, or write [{name}]"
         raise refuse(f"{name} has shape {made.shape}, and positions have shape (n, 2)", hint)

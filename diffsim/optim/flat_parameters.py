@@ -87,7 +87,8 @@ class FlatParameters:
                     raise FieldError(
                         f"there are bounds for {shown(key)}, and no parameter of this name",
                         Span.of_caller(),
-                        hint=f"the parameters are {', '.join(map(str, self.fields))}",
+                        hint="give them as the fields are: in a list for a list, in a dictionary of the "
+                        "same names for a dictionary; or one pair for all",
                     )
 
     def _ends_of(self, k: int, item: tuple[str, Field], given: Any) -> tuple[Array, Array]:

@@ -370,6 +370,7 @@ def test_wrong_options(program):
         ({"array_labels": [x]}, "array_labels is a dictionary"),
         ({"array_labels": {"x": "position"}}, "array_labels is a dictionary from fields to names"),
         ({"filename": "tape.jpg"}, r"not written as \.jpg(?s:.*)\.svg"),
+        ({"filename": "tape.html"}, r"not written as \.html(?s:.*)\.svg"),
         ({"track_inputs": x}, "track_inputs is a list of fields and arrays"),
         ({"track_outputs": [x], "track_output_names": ["a", "b"]}, "one for each of track_outputs"),
     ):

@@ -292,6 +292,7 @@ def test_keys_have_the_names_of_taichi(name, key):
 
 MISTAKES = {
     "positions have shape (n, 2)": lambda g: g.circles(np.zeros((5, 3))),
+    "pos.to_numpy()[:, :2] takes": lambda g: g.circles(ds.Vector.field(3, ds.f32, shape=5)),
     "[:, :2]": lambda g: g.circles(np.zeros((5, 3))),
     "the method without an s": lambda g: g.circles([0.5, 0.5]),
     "one position (x, y)": lambda g: g.circle([[0.1, 0.2], [0.3, 0.4]]),

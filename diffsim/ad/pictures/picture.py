@@ -24,7 +24,7 @@ from diffsim.runtime.files import write_file, write_text
 
 _DIRECTIONS = ("LR", "RL", "TB", "BT")
 _FORMS = ("svg", "png", "pdf")
-_OTHER_FORMS = ("jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "eps", "ps")
+_OTHER_FORMS = ("jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "eps", "ps", "html", "htm")
 _SECONDS = 60.0  # that GraphViz may take
 
 
