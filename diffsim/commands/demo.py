@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import runpy
 import sys
+import time
 from pathlib import Path
 
 from diffsim.commands.failure import Failure
@@ -76,6 +78,7 @@ def run(words: list[str]) -> int:
     path = known[name]
     sys.argv = [str(path), *options]
     sys.path.insert(0, str(path.parent))  # as Python does for a script
+    begin = time.time()
     try:
         runpy.run_path(str(path), run_name="__main__")
     except ModuleNotFoundError as error:
@@ -89,4 +92,15 @@ def run(words: list[str]) -> int:
         raise Failure(str(ended.code)) from None
     finally:
         sys.path.remove(str(path.parent))
+    _show_results(options, begin)
     return 0
+
+
+def _show_results(options: list[str], begin: float) -> None:
+    """Print the files that an example has written since then, to its folder for results."""
+    given = dict(itertools.pairwise(options)).get("--out", "out")
+    files = (file for file in Path(given).rglob("*") if file.is_file())
+    # The clock of a file system may be coarse.
+    written = sorted(file for file in files if file.stat().st_mtime >= begin - 1)
+    if written:
+        print("Written:", *written, sep="\n  ")

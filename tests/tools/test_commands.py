@@ -76,6 +76,8 @@ def test_mistakes_are_one_line(words, message, capsys):
 def examples(tmp_path, monkeypatch):
     """A folder of examples of our own."""
     monkeypatch.setattr(demo, "folder", lambda: tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.delenv("MPLBACKEND")
 
@@ -93,6 +95,15 @@ def test_examples_run_as_scripts(examples, capsys):
     assert capsys.readouterr().out.endswith("show_all.py', '--steps', '3'] Agg helped\n")
     assert main(["list"]) == 0
     assert "show_all  The example show_all.\n" in capsys.readouterr().out
+
+
+def test_it_says_what_an_example_has_written(examples, capsys):
+    examples("draw", "os.makedirs('out/draw'); open('out/draw/loss.png', 'w').close()")
+    assert main(["demo", "draw"]) == 0
+    assert capsys.readouterr().out == "Written:\n  out/draw/loss.png\n"
+    examples("put", "os.makedirs(sys.argv[2]); open(sys.argv[2] + '/a.png', 'w').close()")
+    assert main(["demo", "put", "--out", "there"]) == 0
+    assert capsys.readouterr().out == "Written:\n  there/a.png\n"
 
 
 def test_a_window_is_asked_for(examples, capsys):
