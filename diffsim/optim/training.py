@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.field_ops import clone
-from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span
+from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, warn
 from diffsim.lang.host.signatures import checked, need_bool, need_function, need_number, need_whole
 from diffsim.lang.types.descriptions import describe
 from diffsim.optim.runs.checkpoint import Checkpoint, writable_folder
@@ -231,6 +231,12 @@ class _Training:
             raise
         norm = self.opt.gradient_norm() if math.isfinite(loss) else math.nan
         run.losses.append(loss)
+        if norm == 0 and run.iteration == 1:
+            warn(
+                f"the gradient of {', '.join(f.name for f in self.opt.fields.values())} is 0 in the first "
+                "iteration, so nothing moves: does the program read the parameters on the way to the loss?",
+                UserWarning,
+            )
         self.since += 1
         if loss < run.best_loss and math.isfinite(loss):
             run.best_loss, run.best_iteration, self.since = loss, run.iteration, 0

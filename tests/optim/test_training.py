@@ -311,3 +311,19 @@ def test_wrong_arguments(cpu, tmp_path, monkeypatch, change, words):
         ds.optim.train(**given)
     assert words in str(caught.value)
     assert "To do: " in str(caught.value)
+
+
+def test_parameters_that_the_loss_does_not_depend_on_are_named():
+    w, other, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(3))
+    other[None] = 2.0
+
+    @ds.kernel
+    def program():
+        loss[None] = other[None] ** 2
+
+    def launch():
+        program()
+        return loss
+
+    with pytest.warns(UserWarning, match="the gradient of w is 0 in the first iteration"):
+        ds.optim.train(launch, ds.optim.Adam([w], lr=0.1), 3, progress=False)
