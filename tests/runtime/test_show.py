@@ -12,6 +12,12 @@ from tests.support.source import line_of
 pytestmark = pytest.mark.usefixtures("cpu", "quick_code")
 
 
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch):
+    """No line is divided, whatever the terminal of the tests is."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def spring():
     x, y = (ds.field(ds.f32, shape=4, needs_grad=True) for _ in range(2))
 

@@ -79,9 +79,9 @@ class _Tracer(Interpreter):
             computed = Computed(v, self.env[v], self.lane(), self.where(), dict(self.env))
             self.trace.values.append(computed)
 
-    def _goes_on(self, s, carried):
+    def goes_on(self, s, carried):
         self.path[-1] = (s, self.path[-1][1] + 1)
-        return super()._goes_on(s, carried)
+        return super().goes_on(s, carried)
 
 
 def trace(kernel, *args):
