@@ -230,7 +230,9 @@ class FigureView:
         WebAggApplication.initialize()
         for logger in ("asyncio", "tornado.application"):
             logging.getLogger(logger).addFilter(_is_worth_saying)
-        address = f"http://{WebAggApplication.address}:{WebAggApplication.port}/"
+        # Set by `initialize`, and unknown to type checkers.
+        server = vars(WebAggApplication)
+        address = f"http://{server['address']}:{server['port']}/"
         print(f"diffsim: the window is at {address}", file=sys.stderr, flush=True)
         if rcParams["webagg.open_in_browser"]:
             import webbrowser
