@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import threading
+import time
 import tracemalloc
 import weakref
 
@@ -288,7 +289,12 @@ def test_memory_stays(cpu):
         few = taken(10)
         assert few - before > 3 * 160_000  # the copies wait for the next recording
         assert taken(990) < few + 100_000
-        ds.reset()
+        # A tape that something else still holds, for a moment, gives its copies back when it goes.
+        for _ in range(10):
+            ds.reset()
+            if taken(0) < before + 160_000:
+                break
+            time.sleep(0.2)
         assert taken(0) < before + 160_000
     finally:
         tracemalloc.stop()
