@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from diffsim.tools.pictures.arrays import path_of, refuse, write
+from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import path_of, refuse
 from diffsim.tools.pictures.films import NO_FFMPEG, NO_FFMPEG_HERE, find_ffmpeg, gif
 from diffsim.tools.pictures.images import encoded, pillow
 
@@ -75,7 +76,7 @@ class Animation:
             data = gif(lambda k: np.asarray(self._frame(k)), len(self.frames), 1 / self.rate)
         else:
             data = self._animated_png()
-        write(self.path, data)
+        write_file(self.path, data)
 
     def _frame(self, k: int) -> Any:
         return pillow().open(io.BytesIO(self.frames[k]))
@@ -99,7 +100,7 @@ class Video:
     def __init__(self, path: Path, rate: float) -> None:
         if find_ffmpeg() is None:
             raise refuse(NO_FFMPEG_HERE, NO_FFMPEG)
-        write(path, b"")  # an error of the path, before ffmpeg has one of its own
+        write_file(path, b"")  # an error of the path, before ffmpeg has one of its own
         self.path, self.rate = path, rate
         self.process: subprocess.Popen[bytes] | None = None
 

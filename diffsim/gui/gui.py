@@ -27,7 +27,8 @@ from diffsim.gui.widgets import Widget, Widgets
 from diffsim.gui.window import open_view
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import no_attribute
-from diffsim.tools.pictures.arrays import as_array, refuse, write
+from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import as_array, refuse
 from diffsim.tools.pictures.images import encoded
 
 _DEFAULT_LIMIT = 60  # frames a second in a window
@@ -368,7 +369,7 @@ class GUI:
     def _write(self, path: Path) -> None:
         rows = self._canvas.bytes[:, :, :3]
         if path.suffix.lower() in PICTURES:
-            write(path, encoded(rows, PICTURES[path.suffix.lower()]))
+            write_file(path, encoded(rows, PICTURES[path.suffix.lower()]))
             return
         if path not in self._films:
             self._films[path] = new_film(path, self._limit or RATE)

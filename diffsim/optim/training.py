@@ -14,9 +14,16 @@ import numpy as np
 
 from diffsim.ad.field_ops import clone
 from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, warn
-from diffsim.lang.host.signatures import checked, need_bool, need_function, need_number, need_whole
+from diffsim.lang.host.signatures import (
+    checked,
+    need_bool,
+    need_function,
+    need_number,
+    need_path,
+    need_whole,
+)
 from diffsim.lang.types.descriptions import describe
-from diffsim.optim.runs.checkpoint import Checkpoint, writable_folder
+from diffsim.optim.runs.checkpoint import Checkpoint
 from diffsim.optim.runs.interrupts import stopped_by_ctrl_c
 from diffsim.optim.runs.log import Log
 from diffsim.optim.runs.objective import Objective
@@ -26,6 +33,7 @@ from diffsim.optim.steps.gradient_norm import not_finite
 from diffsim.optim.steps.optimizer import Optimizer
 from diffsim.optim.steps.parameters import state_fields
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.files import writable_folder
 from diffsim.runtime.session import session
 
 
@@ -119,7 +127,9 @@ def train(
     others = state_fields(state, opt.fields)
     training = _Training(objective, opt, iterations, patience, callback)
     if out is not None:
-        folder = writable_folder(out)
+        need_path(out, "out")
+        folder = Path(out)
+        writable_folder(folder)
         training.store(folder, others, checked_generators(generators), checkpoint_every, resume)
     training.run_all(progress)
     return training.run

@@ -1,4 +1,7 @@
-"""Files that diffsim writes for users: whole, or as they were before, and an error with advice."""
+"""Files that diffsim writes for users: whole, or as they were before, and an error with advice.
+
+A folder that is not there is made, whoever writes the file.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import contextlib
 import errno
 import os
 import stat
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from diffsim.errors import FieldError, Span
 
 # What to do about the usual errors; everything else gets general advice.
 _ADVICE = {
-    errno.ENOENT: "make the folder first, or name one that is there",
-    errno.ENOTDIR: "a part of the path is a file: name a folder that is there",
+    errno.ENOTDIR: "a part of the path is a file: name another folder",
+    errno.EEXIST: "a part of the path is a file: name another folder",
     errno.EISDIR: "this is a folder: name a file in it",
     errno.EACCES: "name a file in a folder that you may write to",
     errno.EPERM: "name a file in a folder that you may write to",
@@ -25,7 +30,7 @@ _ADVICE = {
 
 
 def write_text(path: Any, text: str) -> None:
-    """Write a file in UTF-8; if that fails or the process is killed, the old one is still there.
+    """Write a file in UTF-8, and make its folder; if that fails or it is killed, the old file is still there.
 
     Args:
         path: where; a text or a path.
@@ -52,14 +57,48 @@ def write_file(path: Any, data: bytes) -> None:
         raise FieldError(
             f"no file can be called {name!r}", Span.of_caller(), hint="give it a name, as tape.dot"
         )
+    real = os.path.realpath(name)  # a link stays a link
     try:
-        _write(os.path.realpath(name), data)  # a link stays a link
+        os.makedirs(os.path.dirname(real), exist_ok=True)
     except OSError as error:
-        raise FieldError(
-            f"{name} can not be written: {error.strerror or error}",
-            Span.of_caller(),
-            hint=_ADVICE.get(error.errno or 0, "name a file in another folder"),
+        raise _not_written(
+            f"the folder {os.path.dirname(name)} can not be made",
+            error,
+            "name a file in another folder",
         ) from None
+    try:
+        _write(real, data)
+    except OSError as error:
+        raise _not_written(
+            f"{name} can not be written", error, "name a file in another folder"
+        ) from None
+
+
+def writable_folder(folder: Path) -> None:
+    """Make a folder for results, and check that files can be written there.
+
+    For programs that work long before they write: afterwards it would be late to learn that they can not.
+
+    Raises:
+        FieldError: they can not.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _not_written(
+            f"nothing can be written to {folder}", error, "name another folder"
+        ) from None
+
+
+def _not_written(what: str, error: OSError, otherwise: str) -> FieldError:
+    """Return the error for a file or a folder that can not be written, with what to do about it."""
+    return FieldError(
+        f"{what}: {error.strerror or error}",
+        Span.of_caller(),
+        hint=_ADVICE.get(error.errno or 0, otherwise),
+    )
 
 
 def _write(name: str, data: bytes) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from diffsim.lang.host.signatures import checked
+from diffsim.runtime.files import write_file
 from diffsim.tools.page.player import Player
-from diffsim.tools.pictures.arrays import path_of, refuse, stacked, write
+from diffsim.tools.pictures.arrays import path_of, refuse, stacked
 from diffsim.tools.pictures.figures import film_of
 from diffsim.tools.pictures.films import NO_FFMPEG, NO_FFMPEG_HERE, find_ffmpeg, gif, mp4
 from diffsim.tools.pictures.panels import Frames, Points, make_frames, make_points
@@ -79,9 +80,9 @@ def animate(
     shown, seconds = _pace(len(found), dt, ending)
     draw = film_of(panel)
     if ending == ".gif":
-        write(target, gif(lambda k: draw(shown[k]), len(shown), seconds))
+        write_file(target, gif(lambda k: draw(shown[k]), len(shown), seconds))
     else:
-        write(target, mp4((draw(k) for k in shown), 1 / seconds))
+        write_file(target, mp4((draw(k) for k in shown), 1 / seconds))
 
 
 def _pace(count: int, dt: float, ending: str) -> tuple[list[int], float]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from diffsim.errors import FieldError
+from diffsim.runtime.files import writable_folder
 from diffsim.runtime.session import ARCHES, Arch, default_arch
 
 
@@ -68,19 +69,11 @@ class ArgumentParser(argparse.ArgumentParser):
         texts = None if args is None else [str(argument) for argument in args]
         found = super().parse_args(texts, namespace)
         if isinstance(getattr(found, "out", None), Path):
-            self._make_folder(found.out)
+            try:
+                writable_folder(found.out)
+            except FieldError as error:
+                self.error(f"argument --out: {error.message}; {error.hint}")
         return found
-
-    def _make_folder(self, folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            self.error(
-                f"argument --out: {folder} can not be written to ({error.strerror or error}); "
-                "name another folder"
-            )
 
 
 def whole(least: int) -> Callable[[str], int]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from diffsim.lang.host.signatures import checked, need_function
-from diffsim.tools.pictures.arrays import path_of, write
+from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import path_of
 from diffsim.tools.pictures.figures import new_figure
 from diffsim.tools.pictures.panels import make_curve, spans_decades
 
@@ -62,6 +63,6 @@ def save_figure(figure: Any, path: Any) -> None:
     need_function(getattr(figure, "savefig", None), "savefig of the figure", "give plt.gcf()")
     file = io.BytesIO()
     figure.savefig(file, format=target.suffix[1:].lower())
-    write(target, file.getvalue())
+    write_file(target, file.getvalue())
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close(figure)

@@ -9,7 +9,8 @@ import numpy as np
 
 from diffsim.errors import shown
 from diffsim.lang.host.signatures import checked_methods, need_whole
-from diffsim.tools.pictures.arrays import as_array, path_of, refuse, write
+from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import as_array, path_of, refuse
 
 _TYPES = {
     "char": "i1",
@@ -222,7 +223,7 @@ class PLYWriter:
             corners = {f"corner {k}": column for k, column in enumerate(self._indices.T)}
             size = np.full(self._faces.count, self._corners, "u1")
             tables.append({"size": size, **corners, **self._faces.channels})
-        write(path, head.encode() + b"".join(_rows(table, binary=binary) for table in tables))
+        write_file(path, head.encode() + b"".join(_rows(table, binary=binary) for table in tables))
 
     def _header(self, form: str) -> str:
         lines = ["ply", f"format {form} 1.0", f"comment {self.comment}"]

@@ -11,7 +11,8 @@ import numpy as np
 
 from diffsim.errors import warn
 from diffsim.lang.host.signatures import checked_methods
-from diffsim.tools.pictures.arrays import need_positive, path_of, refuse, write
+from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import need_positive, path_of, refuse
 from diffsim.tools.pictures.films import NO_FFMPEG, NO_FFMPEG_HERE, find_ffmpeg, gif, mp4
 from diffsim.tools.pictures.images import as_bytes, encoded, imresize, pillow, to_rows
 
@@ -84,7 +85,7 @@ class VideoManager:
         if pixels.shape[:2] != (self.width, self.height):
             pixels = imresize(pixels, self.width, self.height)
         name = f"{self.frame_counter:06d}.png"
-        write(Path(self.frame_directory) / name, encoded(to_rows(pixels), "PNG"))
+        write_file(Path(self.frame_directory) / name, encoded(to_rows(pixels), "PNG"))
         self.frame_fns.append(name)
         self.frame_counter += 1
         if self.automatic_build and self.frame_counter == self._next_build:
@@ -114,7 +115,7 @@ class VideoManager:
         if not self.frame_fns:
             raise refuse("there are no frames to make a film of", "call write_frame(image) before")
         if gif:
-            write(Path(self.get_output_filename(".gif")), self._gif())
+            write_file(Path(self.get_output_filename(".gif")), self._gif())
         if not mp4:
             return
         if gif and find_ffmpeg() is None:
@@ -123,7 +124,7 @@ class VideoManager:
                 UserWarning,
             )
             return
-        write(Path(self.get_output_filename(".mp4")), self._mp4())
+        write_file(Path(self.get_output_filename(".mp4")), self._mp4())
 
     def _gif(self) -> bytes:
         return gif(self._frame, len(self.frame_fns), 1 / self.framerate)

@@ -117,7 +117,7 @@ def test_wrong_arguments(cpu, tmp_path):
         (lambda: ds.save(path, w=np.zeros(2)), "w is a NumPy array of shape (2,)"),
         (lambda: ds.save(path, ds.field(ds.f32, shape=2)), "argument 2 is a field without a name"),
         (lambda: ds.save(3, x), "the path is a text, not 3"),
-        (lambda: ds.save(tmp_path / "no" / "x.npz", x), "can not be written: No such file"),
+        (lambda: ds.save("/proc/no/x.npz", x), "the folder /proc/no can not be made"),
     ):
         with pytest.raises(ds.FieldError) as caught:
             call()

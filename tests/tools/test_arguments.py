@@ -77,7 +77,10 @@ def test_help(tmp_path, capsys):
         ("--iterations 2.5", "argument --iterations: '2.5' is no whole number"),
         ("--seed -1", "argument --seed: -1 is too small, it starts at 0"),
         ("--arch cudda", "argument --arch: there is no 'cudda'; choose cpu, cuda, gpu"),
-        ("--out FILE/inside", "can not be written to (Not a directory); name another folder"),
+        (
+            "--out FILE/inside",
+            "inside: Not a directory; a part of the path is a file: name another folder",
+        ),
     ],
 )
 def test_errors_are_one_line(tmp_path, capsys, given, message):

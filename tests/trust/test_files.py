@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import diffsim as ds
@@ -62,8 +63,7 @@ def wrong_paths(folder):
     yield "a\0b", "no file can be called"
     yield "", "no file can be called"
     yield folder, "[Dd]irectory|denied"
-    yield folder / "missing" / "a", "No such file"
-    yield folder / "file" / "a", "Not a directory|No such file"
+    yield folder / "file" / "a", "Not a directory|File exists"
     yield folder / ("x" * 300) / "a", "too long|No such file"
     yield 3, "a text or a path, not 3"
     yield None, "a text or a path, not None"
@@ -131,9 +131,31 @@ def test_the_graph_of_a_tape_is_written_whole_or_not(cpu, tmp_path):
     place = tmp_path / "tape.dot"
     text = tape.visualize(str(place))
     assert place.read_text() == text
-    with pytest.raises(ds.FieldError, match="can not be written") as caught:
-        tape.visualize(tmp_path / "missing" / "tape.dot")
-    assert "make the folder first" in caught.value.hint
+    for made in (tmp_path / "new" / "tape.svg", tmp_path / "page" / "of" / "square.html"):
+        tape.visualize(made) if made.suffix == ".svg" else square.show(made)
+        assert made.stat().st_size
+    with pytest.raises(ds.FieldError, match="can not be made: Not a directory") as caught:
+        tape.visualize(place / "inside" / "tape.dot")
+    assert caught.value.hint == "a part of the path is a file: name another folder"
+
+
+WRITERS = {
+    "npz": lambda path: ds.save(path, x=ds.field(ds.f32, shape=2)),
+    "csv": lambda path: write_text(path, "1,2"),
+    "png": lambda path: ds.tools.imwrite(np.zeros((2, 3)), path),
+    "gif": lambda path: ds.tools.animate(np.zeros((2, 3, 4)), 0.1, path),
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_folders_are_made_whoever_writes(cpu, tmp_path, ending):
+    path = tmp_path / "a" / "b" / f"result.{ending}"
+    WRITERS[ending](path)
+    assert path.stat().st_size
+    for wrong in (path / f"inside.{ending}", path / "deep" / f"inside.{ending}"):
+        with pytest.raises(ds.FieldError, match=r"the folder .* can not be made") as caught:
+            WRITERS[ending](wrong)
+        assert "a part of the path is a file" in caught.value.hint
 
 
 def writing(file):
@@ -201,7 +223,7 @@ def test_the_walking_robot_says_at_once_that_its_results_can_not_be_written(tmp_
     ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 2
-    assert "can not be written to" in run.stderr
+    assert "nothing can be written to" in run.stderr
     assert "--out" in run.stderr
     assert "Traceback" not in run.stderr
     assert "trained" not in run.stdout

@@ -7,7 +7,6 @@ state under "optimizer/", the losses, and as text the counters of the run and th
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FieldError, Span
-from diffsim.lang.host.signatures import need_path
 from diffsim.optim.runs.archive import check_array, read_arrays, write_arrays
 from diffsim.optim.runs.random_state import random_state, restore_random_state
 from diffsim.optim.steps.optimizer import Optimizer
@@ -80,20 +78,3 @@ class Checkpoint:
             f.from_numpy(arrays[name])
         self.opt.load_state_dict(kept)
         return arrays["losses"].tolist(), json.loads(str(arrays["counters"]))
-
-
-def writable_folder(out: Any) -> Path:
-    """Make a folder for results now: after the training it would be late to learn that it can not be."""
-    need_path(out, "out")
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise FieldError(
-            f"nothing can be written to {folder}: {error.strerror or error}",
-            Span.of_caller(),
-            hint="name another folder: out=...",
-        ) from None
-    return folder

@@ -10,8 +10,9 @@ from typing import Any
 
 from diffsim.errors import memory_size, shown
 from diffsim.lang.host.signatures import checked_methods
+from diffsim.runtime.files import write_file
 from diffsim.tools.page.packing import pack
-from diffsim.tools.pictures.arrays import path_of, refuse, write
+from diffsim.tools.pictures.arrays import path_of, refuse
 from diffsim.tools.pictures.panels import (
     Curve,
     Frames,
@@ -139,7 +140,7 @@ class Player:
                 f"{len(self._panels)} panels",
                 "write several pages, or allow more: Player(title, max_bytes=...)",
             )
-        write(target, page)
+        write_file(target, page)
 
     def text(self) -> str:
         """Return the page as text."""

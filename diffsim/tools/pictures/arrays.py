@@ -12,7 +12,6 @@ import numpy as np
 from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.host.signatures import need_path
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.files import write_file
 
 
 def refuse(message: str, hint: str) -> FieldError:
@@ -98,19 +97,3 @@ def path_of(thing: Any, what: str, endings: Iterable[str] = ()) -> Path:
             f"use one of {', '.join(endings)}",
         )
     return path
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, and make its folder if need be.
-
-    Raises:
-        FieldError: it can not be written there.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise refuse(
-            f"the folder {path.parent} can not be made: {error.strerror or error}",
-            "name a file in another folder",
-        ) from None
-    write_file(path, data)

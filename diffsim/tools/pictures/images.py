@@ -11,7 +11,8 @@ import numpy as np
 
 from diffsim.errors import shown
 from diffsim.lang.host.signatures import checked, need_whole
-from diffsim.tools.pictures.arrays import as_array, path_of, refuse, write
+from diffsim.runtime.files import write_file
+from diffsim.tools.pictures.arrays import as_array, path_of, refuse
 
 _FORMATS = {
     ".png": "PNG",
@@ -138,7 +139,7 @@ def imwrite(img: Any, filename: Any) -> None:
         FieldError: another shape or type; an ending that names no format; it can not be written there.
     """
     path = path_of(filename, "the image", _FORMATS)
-    write(path, encoded(to_rows(as_bytes(img, "img")), _FORMATS[path.suffix.lower()]))
+    write_file(path, encoded(to_rows(as_bytes(img, "img")), _FORMATS[path.suffix.lower()]))
 
 
 def encoded(rows: np.ndarray, form: str, **options: Any) -> bytes:
@@ -193,7 +194,7 @@ def imshow(img: Any, title: str = "imshow") -> None:
 
     if mpl.get_backend().lower() == "agg":
         name = f"{title.replace(os.sep, '_')}.png"
-        write(path_of(name, "the image"), encoded(rows, "PNG"))
+        write_file(path_of(name, "the image"), encoded(rows, "PNG"))
         print(f"there is no display: wrote {name}")
         return
     figure = plt.figure(title, figsize=(rows.shape[1] / 100, rows.shape[0] / 100), dpi=100)
