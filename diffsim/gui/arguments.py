@@ -54,8 +54,16 @@ def same_length(arrays: dict[str, np.ndarray]) -> None:
 def radii(value: object, count: int) -> np.ndarray:
     """Return one radius, or one for each shape, in pixels."""
     if isinstance(value, numbers.Real):
-        return np.array([value], np.float32)
-    return _each("radius", as_array(value, "radius"), count).astype(np.float32)
+        made = np.array([value], np.float32)
+    else:
+        made = _each("radius", as_array(value, "radius"), count).astype(np.float32)
+    # As for positions, what is no number is not drawn; a radius below 0 is a mistake in a formula.
+    if (made < 0).any():
+        raise refuse(
+            f"a radius is a number of pixels from 0 on, and one is {made[made < 0][0]:g}",
+            "nothing of radius 0 is seen",
+        )
+    return made
 
 
 def colors(value: object, count: int) -> np.ndarray:
@@ -67,6 +75,8 @@ def colors(value: object, count: int) -> np.ndarray:
     if value is None or isinstance(value, str):
         raise refuse(f"a colour is a number, not {shown(value)}", COLOR_HINT)
     made = as_array(value, "color")
+    if made.shape in ((3,), (4,)) and made.shape != (count,):
+        raise refuse(f"a colour is one number, not {shown(value)}", COLOR_HINT)
     if made.dtype.kind == "f":
         raise refuse("color has numbers that are no whole numbers", COLOR_HINT)
     return _each("color", made, count).astype(np.uint32)

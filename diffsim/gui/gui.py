@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import DiffsimError, Span
+from diffsim.errors import DiffsimError, Span, shown
 from diffsim.gui import arguments, events
 from diffsim.gui.arguments import point, points, same_length
 from diffsim.gui.canvas import Canvas
@@ -25,10 +25,10 @@ from diffsim.gui.film import PICTURES, RATE, Film, checked_path, new_film
 from diffsim.gui.views import NoView, View
 from diffsim.gui.widgets import Widget, Widgets
 from diffsim.gui.window import open_view
-from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.signatures import checked_methods, need_number, need_whole
 from diffsim.lang.host.unsupported import no_attribute
 from diffsim.runtime.files import write_file
-from diffsim.tools.pictures.arrays import as_array, refuse
+from diffsim.tools.pictures.arrays import as_array, need_positive, refuse
 from diffsim.tools.pictures.images import encoded
 
 _DEFAULT_LIMIT = 60  # frames a second in a window
@@ -111,6 +111,7 @@ class GUI:
         self._times: list[float] = []  # of the last frames [s]
         self._polled = 0.0  # when events came in last [s]
         self._closing = 0  # frames since the window was closed, and one more
+        self._finished = False  # whether the program has called `close`
         self.clear()
 
     def __getattr__(self, name: str) -> Any:
@@ -135,6 +136,7 @@ class GUI:
         if self._view is not None:
             self._view.close()
         self._closing = max(self._closing, 1)
+        self._finished = True
 
     # ---- drawing
 
@@ -307,6 +309,11 @@ class GUI:
                 f"vector_field has shape {vectors.shape}, not (x, y, 2)",
                 "pass a field of vectors with two components",
             )
+        need_whole(arrow_spacing, "arrow_spacing", "5 draws every fifth vector")
+        if arrow_spacing < 1:
+            raise refuse(
+                f"arrow_spacing starts at 1, and is {arrow_spacing}", "5 draws every fifth"
+            )
         longest = float(np.linalg.norm(vectors, axis=-1).max(initial=0.0))
         shown = vectors[::arrow_spacing, ::arrow_spacing] * (0.1 / (longest + 1e-16))
         x, y = (np.arange(0, n, arrow_spacing) / n for n in vectors.shape[:2])
@@ -317,6 +324,7 @@ class GUI:
         self, content: str, pos: Position, font_size: float = 15, color: int = 0xFFFFFF
     ) -> None:
         """Write a text, of one line or more, below and to the right of `pos` (`font_size` in pixels)."""
+        need_positive(font_size, "font_size", "give the height of a line in pixels, such as 15")
         x, y = point("pos", pos)[0] * self.res
         if np.isfinite((x, y)).all():
             self._canvas.text(
@@ -357,6 +365,12 @@ class GUI:
         return self._view
 
     def _check_open(self) -> None:
+        if self._finished:
+            raise WindowClosed(
+                f"gui.close() has ended the frames of {self.name!r}, and another one is shown",
+                Span.of_caller(),
+                hint="close after the last frame, or make another ds.GUI",
+            )
         if self._closing:
             self._closing += 1
         if self._closing > _SHOWS_AFTER_CLOSING + 1:
@@ -396,6 +410,7 @@ class GUI:
 
     @fps_limit.setter
     def fps_limit(self, value: float | None) -> None:
+        need_number(value, "fps_limit", "give frames a second, such as 30")
         if value is not None and not value > 0:
             raise refuse(f"a limit of {value} frames a second shows none", "None is no limit")
         self._limit = value or 0
@@ -423,8 +438,12 @@ class GUI:
             maximum: the value at the right end.
             step: what values are rounded to, counted from the minimum; if left out, any.
         """
+        for number, what in ((minimum, "minimum"), (maximum, "maximum")):
+            need_number(number, f"the {what} of the slider {text!r}", "give a number")
         if not minimum <= maximum:
             raise refuse(f"the slider {text!r} has no values", "give the minimum first")
+        if step is not None:
+            need_positive(step, f"the step of the slider {text!r}", "leave it out for any value")
         made = self._widgets.add("slider", text)
         made.minimum, made.maximum, made.value, made.step = minimum, maximum, minimum, step
         return made
@@ -436,6 +455,7 @@ class GUI:
     def button(self, text: str, event_name: str | None = None) -> str:
         """Add a button; return the key of its events of type `GUI.PRESS`."""
         key = event_name or f"WidgetButton_{text}"
+        self._events.names.add(key)
         made = self._widgets.add("button", text)
         made.on_click = lambda: self._events.put(
             events.Event(EventType.PRESS, key, self._events.cursor)
@@ -470,6 +490,7 @@ class GUI:
             e_filter: what is asked for: types (`GUI.PRESS`), keys ("a", `GUI.ESCAPE`), pairs of both; all
                 events if nothing is given. Events that do not match are dropped.
         """
+        self._events.check_filter(e_filter)
         wanted = events.EventFilter(*e_filter) if e_filter else None
         while self.has_key_event():
             event = self._events.waiting.popleft()
@@ -499,6 +520,7 @@ class GUI:
 
     def is_pressed(self, *keys: str) -> bool:
         """Return whether one of the keys, or buttons of the mouse, is pressed now."""
+        self._events.check_keys(keys)
         self._poll()
         return self._events.is_pressed(keys)
 
@@ -510,11 +532,17 @@ class GUI:
 def _resolution(res: Any) -> tuple[int, int]:
     sizes = np.ravel(res).tolist()
     sizes = sizes * 2 if len(sizes) == 1 else sizes
-    if len(sizes) != 2 or not all(isinstance(n, int | float) and 1 <= n < 32768 for n in sizes):
+    if len(sizes) != 2 or not all(map(_is_size, sizes)):
         raise refuse(
-            f"res is a number of pixels, or (width, height), not {res!r}", "write res=(512, 512)"
+            f"res is a whole number of pixels, or (width, height), not {shown(res)}",
+            "write res=(512, 512)",
         )
     return int(sizes[0]), int(sizes[1])
+
+
+def _is_size(n: Any) -> bool:
+    """Return whether a canvas can have so many pixels; 512.0 is what a division may have given."""
+    return isinstance(n, int | float) and not isinstance(n, bool) and 1 <= n < 32768 and n == int(n)
 
 
 def _lattice(shape: tuple[int, ...], bound: float) -> np.ndarray:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from diffsim.gui.events import EXIT, MOVE, WHEEL, Event, EventType
+from diffsim.gui.events import EXIT, MOVE, WHEEL, Event, EventType, key_of
 from diffsim.gui.views import NotebookView, PictureView, View
 
 Receive = Callable[[Event], None]
@@ -38,38 +37,6 @@ def open_view(name: str, res: tuple[int, int], fullscreen: bool, receive: Receiv
 
 _BLACK = np.uint32(0xFF000000)
 _BUTTONS = {1: "LMB", 2: "MMB", 3: "RMB"}
-_KEYS = {
-    "escape": "Escape", "enter": "Return", "tab": "Tab", "backspace": "BackSpace", " ": " ", "space": " ",
-    "up": "Up", "down": "Down", "left": "Left", "right": "Right", "caps_lock": "Caps_Lock",
-    "shift": "Shift", "alt": "Alt", "control": "Control", "ctrl": "Control", "delete": "Delete",
-    "insert": "Insert", "home": "Home", "end": "End", "pageup": "Prior", "pagedown": "Next",
-    "-": "minus", "=": "equal", ".": "period", ",": "comma", "/": "slash", "[": "bracketleft",
-    "]": "bracketright", ";": "semicolon", "'": "apostrophe", "`": "grave", "\\": "backslash",
-}  # fmt: skip
-"""Matplotlib's names of keys and Taichi's, which are those of X11."""
-_WITH_SHIFT = dict(
-    zip(
-        "exclam at numbersign dollar percent asciicircum ampersand asterisk parenleft parenright "
-        "underscore plus braceleft braceright bar colon quotedbl less greater question "
-        'asciitilde ! @ # $ % ^ & * ( ) _ + { } | : " < > ? ~'.split(),
-        2 * "1234567890-=[]\\;',./`",
-        strict=True,
-    )
-)
-"""Keys are named as without Shift, or one that is released after Shift would stay pressed."""
-
-
-def key_of(name: str | None) -> str | None:
-    """Return Taichi's name of a key: "ctrl+A" is the key "a"."""
-    if not name:
-        return None
-    # A "+" alone is the key plus.
-    plain = name if len(name) == 1 else name.rpartition("+")[2] or "+"
-    plain = _WITH_SHIFT.get(plain, plain)
-    if plain in _KEYS:
-        return _KEYS[plain]
-    # Letters as without Shift; F1 to F12. Other names are X11's already.
-    return plain.lower() if len(plain) == 1 else re.sub(r"^f(?=\d+$)", "F", plain)
 
 
 class FigureView:

@@ -285,6 +285,16 @@ def test_the_rate_has_a_limit(gui, monkeypatch):
 )  # fmt: skip
 def test_keys_have_the_names_of_taichi(name, key):
     assert key_of(name) == key
+    assert key is None or not ds.GUI("keys", show_gui=False).is_pressed(key)
+
+
+def test_every_key_that_has_a_name_can_be_asked_for(gui):
+    gui.button("stop", "halt")
+    given = vars(GUI)
+    own = {n for n, value in given.items() if n.isupper() and isinstance(value, str)}
+    assert len(own) > 15
+    gui.is_pressed(*(given[n] for n in own), "halt", "Shift_L", "F12", "KP_Enter", "ö", "1")
+    assert not gui.get_event(GUI.PRESS, (GUI.RELEASE, "a"), [GUI.MOTION, GUI.MOVE])
 
 
 # ---- mistakes
@@ -320,6 +330,22 @@ MISTAKES = {
     "give the minimum first": lambda g: g.slider("x", 5, 1),
     "no event will ever come": lambda g: g.get_key_event(),
     "can not be made": lambda g: g.show("/proc/no/a.png"),
+    "not (10.5, 3)": lambda g: GUI("x", res=(10.5, 3)),
+    "not True": lambda g: GUI("x", res=True),
+    "one is -2": lambda g: g.circles(np.zeros((3, 2)), radius=np.array([1.0, -2.0, 3.0])),
+    "one is -1": lambda g: g.rect((0, 0), (1, 1), radius=-1),
+    "a colour is one number, not (1, 0, 0)": lambda g: g.circle((0, 0), color=(1, 0, 0)),
+    "font_size is a positive number": lambda g: g.text("a", (0, 0), font_size=-15),
+    "arrow_spacing starts at 1": lambda g: g.vector_field(np.ones((4, 4, 2)), arrow_spacing=0),
+    "the step of the slider 'x'": lambda g: g.slider("x", 0, 1, step=-0.5),
+    "fps_limit is a number": lambda g: setattr(g, "fps_limit", "fast"),
+    "there is no key 'foo'": lambda g: g.is_pressed("a", "foo"),
+    'did you mean "Escape"?': lambda g: g.get_event((GUI.PRESS, "Esc")),
+    'did you mean " "?': lambda g: g.is_pressed("space"),
+    'write "a": keys are named as without Shift': lambda g: g.is_pressed("A"),
+    "a key is a text, not 27": lambda g: g.get_event(27),
+    "an event is of a type such as GUI.PRESS": lambda g: g.get_event(("press", "a")),
+    "has ended the frames of 'test'": lambda g: (g.close(), g.show("late.gif")),
 }
 
 
