@@ -115,7 +115,7 @@ def _check_step(step: Any, n_steps: Any, while_: Any, where: Span | None) -> Non
             where,
             hint="give a plain function that launches the kernels of one step: def step(t): ...",
         )
-    check_runs(step, "the step")
+    check_runs(step, "the step", ("t",))
     if while_ is not None:
         if not callable(while_):
             raise FieldError(
@@ -123,7 +123,7 @@ def _check_step(step: Any, n_steps: Any, while_: Any, where: Span | None) -> Non
                 where,
                 hint="give a function that says whether step t is run: while_=lambda t: x[None] < 1.0",
             )
-        check_runs(while_, "the condition")
+        check_runs(while_, "the condition", ("t",))
     if n_steps is None and while_ is not None:
         return
     # `bool` is an `int` in Python, and True a likely slip for a missing argument.

@@ -14,6 +14,7 @@ from diffsim.ad.tangent_recorder import TangentRecorder
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import checked_methods, need_bool
+from diffsim.lang.host.unsupported import Explained
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.adjoints import clear_all_dual, make_dual
 from diffsim.runtime.fields.conversions import array_of
@@ -31,7 +32,7 @@ _latest: weakref.ref[FwdMode] | None = None
 
 @entries("__enter__ __exit__ __reduce_ex__")
 @checked_methods("__init__ tangents")
-class FwdMode:
+class FwdMode(Explained):
     """Computes tangents along with what runs inside of `with`: directional derivatives, in one run.
 
         with ds.ad.FwdMode(loss=loss, param=x):
@@ -55,6 +56,8 @@ class FwdMode:
         AutodiffError: and its kind, in the line whose tangent can not be given.
         FieldError: a seed that does not fit.
     """
+
+    _words = "forward mode"
 
     # Whether constants that Python sets first are inputs, as on a tape.
     keeps_inputs = True

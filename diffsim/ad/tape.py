@@ -290,7 +290,7 @@ class Tape(Drawn):
                 `tape.gradients`.
         """
         need_function(backward, "backward", "give one that adds to the gradients")
-        check_runs(backward, "the function")
+        check_runs(backward, "the function", ())
         # Which gradients the function changes cannot be found out, and `tape.zero()` must know.
         fields: Sequence[Any] = arrays if isinstance(arrays, (list, tuple)) else [arrays]
         if any(not isinstance(f, (Field, np.ndarray)) for f in fields):
@@ -308,7 +308,7 @@ class Tape(Drawn):
                 (clip, set to 0) is what the earlier launches see.
         """
         need_function(hook, "the hook", "give one of two parameters: def hook(step, grads): ...")
-        check_runs(hook, "the hook")
+        check_runs(hook, "the hook", ("step", "grads"))
         self.hooks.append(hook)
         return hook
 

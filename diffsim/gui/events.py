@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from diffsim.errors import shown
-from diffsim.lang.host.unsupported import close_to
+from diffsim.lang.host.unsupported import Explained, close_to
 from diffsim.tools.pictures.arrays import refuse
 
 
@@ -87,7 +87,7 @@ def _side(key: str) -> str:
     return key.removesuffix("_L").removesuffix("_R")
 
 
-class Event:
+class Event(Explained):
     """Something that happened in a window.
 
     Attributes:
@@ -98,6 +98,8 @@ class Event:
         delta: how far the wheel was turned: (x, y), 120 for each notch.
         modifier: which of "Shift", "Alt", "Control" were pressed.
     """
+
+    _words = "an event"
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
+from diffsim.lang.host import peer_names
 from diffsim.lang.host.unsupported import absent
 from diffsim.optim.minimize import Minimum, minimize
 from diffsim.optim.steps.adam import Adam
@@ -13,7 +14,7 @@ from diffsim.optim.training import Run, train
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> NoReturn:
-        raise absent(__name__, name, __all__)
+        raise absent(__name__, name, __all__, advice=peer_names.OF_OPTIM)
 
 
 __all__ = [

@@ -11,8 +11,10 @@ import numpy as np
 
 from diffsim.ad.hessians.hessian import hvp
 from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, shown
+from diffsim.lang.host import peer_names
 from diffsim.lang.host.signatures import checked, need_bool, need_function, need_number, need_whole
-from diffsim.lang.host.unsupported import close_to
+from diffsim.lang.host.source import check_runs
+from diffsim.lang.host.unsupported import Explained, close_to
 from diffsim.optim.flat_parameters import FlatParameters
 from diffsim.optim.runs.interrupts import stopped_by_ctrl_c
 from diffsim.optim.runs.objective import Objective
@@ -29,7 +31,7 @@ _LIMITS = {"L-BFGS-B": {"maxfun": 10**9}, "TNC": {"maxfun": 10**9}}
 
 
 @dataclass
-class Minimum:
+class Minimum(Explained):
     """What a minimisation found; callbacks get it while it runs.
 
     Attributes:
@@ -40,6 +42,9 @@ class Minimum:
         message: why it ended, in its own words.
         interrupted: whether Ctrl-C ended it.
     """
+
+    _words = "the result of a minimisation"
+    _advice = peer_names.OF_MINIMUM
 
     loss: float = math.inf
     losses: list[float] = field(default_factory=list)
@@ -116,13 +121,10 @@ def minimize(
 
 def _check(method: Any, iterations: Any, callback: Any, bounds: Any) -> None:
     if method not in _METHODS:
-        close = close_to(str(method), list(_METHODS)) or close_to(
-            str(method).upper(), list(_METHODS)
-        )
         raise FieldError(
             f"there is no method {shown(method)} that uses gradients",
             Span.of_caller(),
-            hint=f"did you mean {close}?" if close else f"use one of {', '.join(_METHODS)}",
+            _meant(method),
         )
     if bounds is not None and method not in _BOUNDED:
         raise FieldError(
@@ -135,6 +137,24 @@ def _check(method: Any, iterations: Any, callback: Any, bounds: Any) -> None:
         )
     if callback is not None:
         need_function(callback, "callback", "give one of one parameter: def callback(found): ...")
+        check_runs(callback, "callback", ("found",))
+
+
+def _meant(method: Any) -> str:
+    """Return what to write for a method that is not there."""
+    name = str(method)
+    plain = name.upper().replace("-", "").replace("_", "")
+    # Names without hyphens, and PyTorch's LBFGS.
+    for known in _METHODS:
+        if plain in (
+            known.upper().replace("-", ""),
+            known.upper().replace("-", "").removesuffix("B"),
+        ):
+            return f'write method="{known}"'
+    if plain in ("ADAM", "SGD", "GD", "GRADIENTDESCENT"):
+        return "write ds.optim.train(program, ds.optim.Adam(fields, lr=0.01), iterations=100)"
+    close = close_to(name, list(_METHODS)) or close_to(name.upper(), list(_METHODS))
+    return f"did you mean {close}?" if close else f"use one of {', '.join(_METHODS)}"
 
 
 def _scipy_minimize() -> Any:

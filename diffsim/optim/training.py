@@ -22,6 +22,8 @@ from diffsim.lang.host.signatures import (
     need_path,
     need_whole,
 )
+from diffsim.lang.host.source import check_runs
+from diffsim.lang.host.unsupported import Explained
 from diffsim.lang.types.descriptions import describe
 from diffsim.optim.runs.checkpoint import Checkpoint
 from diffsim.optim.runs.interrupts import stopped_by_ctrl_c
@@ -38,7 +40,7 @@ from diffsim.runtime.session import session
 
 
 @dataclass
-class Run:
+class Run(Explained):
     """What became of a training; callbacks get it while it runs.
 
     Attributes:
@@ -48,6 +50,8 @@ class Run:
         seconds: how long the training took, with those before a resume.
         interrupted: whether Ctrl-C ended it.
     """
+
+    _words = "a run"
 
     losses: list[float] = field(default_factory=list)
     best_loss: float = math.inf
@@ -99,6 +103,8 @@ def train(
         loss: a field of a single element, if the program does not return it. It is set to 0 before each run.
         out: a folder for `log.csv`, with a line for each iteration, and `checkpoint.npz`.
         resume: go on from the checkpoint in `out`, if there is one: to the same bits as without the break.
+            A checkpoint of other parameters is refused; of another program, as far as its code and its
+            numbers show that, or of more iterations, a warning says so.
         patience: after so many iterations without a new best loss go back to the best values, and on from
             there half as fast (`opt.scale`, and `opt.reset()`). Then a NaN ends nothing, but goes back too.
         callback: called with the run in each iteration, before the parameters move; True ends the training.
@@ -152,6 +158,7 @@ def _check(opt: Any, iterations: Any, patience: Any, callback: Any, checkpoint_e
         raise FieldError("iterations is a whole number, not None", Span.of_caller(), "write 100")
     if callback is not None:
         need_function(callback, "callback", "give one of one parameter: def callback(run): ...")
+        check_runs(callback, "callback", ("run",))
     need_number(checkpoint_every, "checkpoint_every", "give seconds, such as 30.0")
 
 
@@ -193,7 +200,12 @@ class _Training:
         """Keep log and checkpoint in a folder, and go on from the checkpoint that is there."""
         self._log_file = folder / "log.csv"
         self._checkpoint = Checkpoint(
-            folder / "checkpoint.npz", self.opt, self.best, state, generators
+            folder / "checkpoint.npz",
+            self.opt,
+            self.best,
+            state,
+            generators,
+            self.objective.program,
         )
         self._every = every
         if not resume:
@@ -202,6 +214,13 @@ class _Training:
             self.run.losses, counters = self._checkpoint.read()
             self.since = counters.pop("since")
             vars(self.run).update(counters)
+            if self.run.iteration > self.iterations:
+                warn(
+                    f"{self._checkpoint.path} has {self.run.iteration} iterations, and iterations="
+                    f"{self.iterations} counts these, too: none is made, and the parameters get the best "
+                    "values of all that were made",
+                    UserWarning,
+                )
         else:
             print(f"{self._checkpoint.path} is not there: training begins anew", file=sys.stderr)
 

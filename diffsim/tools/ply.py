@@ -9,6 +9,7 @@ import numpy as np
 
 from diffsim.errors import shown
 from diffsim.lang.host.signatures import checked_methods, need_whole
+from diffsim.lang.host.unsupported import Explained
 from diffsim.runtime.files import write_file
 from diffsim.tools.pictures.arrays import as_array, path_of, refuse
 
@@ -76,7 +77,7 @@ class _Element:
     "add_vertex_alpha add_vertex_rgba add_vertex_id add_vertex_piece add_faces add_face_channel add_face_id "
     "add_face_piece export export_ascii export_frame export_frame_ascii"
 )
-class PLYWriter:
+class PLYWriter(Explained):
     """Writes points, and a mesh between them, as PLY files; the interface is Taichi's.
 
         writer = ds.tools.PLYWriter(num_vertices=n)
@@ -89,6 +90,8 @@ class PLYWriter:
         face_type: "tri" or "quad".
         comment: a line of the file.
     """
+
+    _words = "a PLYWriter"
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 
 from diffsim.errors import warn
 from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.unsupported import Explained
 from diffsim.runtime.files import write_file
 from diffsim.tools.pictures.arrays import need_positive, path_of, refuse
 from diffsim.tools.pictures.films import NO_FFMPEG, NO_FFMPEG_HERE, find_ffmpeg, gif, mp4
@@ -20,7 +21,7 @@ _FRAMES = "frames"
 
 
 @checked_methods("__init__ write_frame write_frames clean_frames make_video get_output_filename")
-class VideoManager:
+class VideoManager(Explained):
     """Writes frames as PNG files, and makes an MP4 and a GIF of them.
 
         video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
@@ -38,6 +39,8 @@ class VideoManager:
         framerate: frames a second.
         automatic_build: whether the films are made again after 4, 8, 16, ... frames.
     """
+
+    _words = "a VideoManager"
 
     def __init__(
         self,

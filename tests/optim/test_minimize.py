@@ -123,7 +123,12 @@ def test_nan_names_the_operation(cpu):
     [
         ({"method": "lbfgs"}, "there is no method 'lbfgs' that uses gradients"),
         ({"method": "Nelder-Mead"}, "there is no method 'Nelder-Mead' that uses gradients"),
-        ({"method": "bfgs"}, "did you mean BFGS?"),
+        ({"method": "bfgs"}, 'write method="BFGS"'),
+        ({"method": "LBFGS"}, 'write method="L-BFGS-B"'),
+        ({"method": "newton_cg"}, 'write method="Newton-CG"'),
+        ({"method": "trust"}, "did you mean trust-ncg?"),
+        ({"method": "Adam"}, "write ds.optim.train(program, ds.optim.Adam("),
+        ({"callback": lambda: True}, "callback is called with found, and its parameters are ()"),
         ({"method": "CG", "bounds": (0, 1)}, "CG knows no bounds"),
         ({"bounds": (1, 0)}, "a least value is greater than the greatest one"),
         ({"bounds": [(0, 1)]}, "the bounds of b (parameter 1) are a pair, not None"),

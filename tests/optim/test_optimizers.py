@@ -214,6 +214,21 @@ class TestErrors:
             (lambda x: ds.optim.SGD(x, lambda k: None).step(), "the learning rate of step 0 is"),
             (lambda x: ds.optim.warm_up(0.1, 0), "steps is a whole number from 1 on, not 0"),
             (lambda x: ds.optim.cosine(0.1, 1.5), "steps is a whole number, not 1.5"),
+            (lambda x: ds.optim.SGD(x, lambda: 0.1), "the learning rate is called with step, and"),
+            (lambda x: ds.optim.warm_up(lambda: 0.1, 3), "the learning rate is called with step"),
+            (
+                lambda x: ds.optim.SGD(x).zero_grad(),
+                "with ds.Tape(loss) begins with all gradients 0",
+            ),
+            (lambda x: ds.optim.SGD(x).param_groups, "write opt.lr = 0.001"),
+            (lambda x: ds.optim.SGD(x).stpe(), "did you mean .step?"),
+            (lambda x: setattr(ds.optim.SGD(x), "learning_rate", 1), "write opt.lr = 0.001"),
+            (lambda x: setattr(ds.optim.SGD(x), "lr", "fast"), "lr is a number, not 'fast'"),
+            (lambda x: ds.optim.LBFGS, 'method="L-BFGS-B"'),
+            (lambda x: ds.optim.lr_scheduler, "lr=ds.optim.cosine"),
+            (lambda x: ds.optim.Adam(x, weight_decay=0.1), "add it to the loss"),
+            (lambda x: ds.optim.Run().history, "there are best_iteration, best_loss"),
+            (lambda x: ds.optim.Minimum().x, "x.to_numpy()"),
         ],
     )
     def test_of_options(self, cpu, call, words):
@@ -238,6 +253,14 @@ class TestErrors:
         assert (speed.to_numpy() == before[0]).all()
         for key, kept in before[1].items():
             assert np.array_equal(opt.state_dict()[key], kept)
+
+    def test_the_rate_may_be_set_to_a_number(self, cpu):
+        x = ds.field(ds.f64, shape=(), needs_grad=True)
+        opt = ds.optim.SGD(x, 0.5)
+        opt.lr = 0.25
+        x.grad[None] = 4.0
+        opt.step()
+        assert (x[None], opt.rate()) == (-1.0, 0.25)
 
     def test_a_step_on_a_tape(self, cpu):
         x = ds.field(ds.f64, shape=(), needs_grad=True)

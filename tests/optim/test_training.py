@@ -170,6 +170,7 @@ def test_checkpoints_of_others_are_refused(cpu, tmp_path):
 
     refused("holds no parameter/x", ds.optim.Adam({"x": y}))
     refused("parameter/0 has the shape (3, 2)", ds.optim.Adam([y, fit.scale]))
+    refused("has a parameter 1, which this training has not", ds.optim.Adam([fit.x]))
     refused("it is that of 'Adam'", ds.optim.SGD([fit.x, fit.scale]))
     refused("with the generators []", fit.optimizer(), generators=[fit.random])
     assert (fit.x.to_numpy() == before).all()
@@ -179,6 +180,66 @@ def test_checkpoints_of_others_are_refused(cpu, tmp_path):
     refused("is not a file that ds.save has written", fit.optimizer())
     ds.save(tmp_path / "checkpoint.npz", y)
     refused("is not a checkpoint of ds.optim.train", fit.optimizer())
+
+
+def test_parameters_in_another_order_are_refused(cpu, tmp_path):
+    a, b = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def measure() -> ds.f64:
+        return (a[None] - 1.0) ** 2 + (b[None] + 1.0) ** 2
+
+    def train(opt, iterations, **options):
+        return ds.optim.train(measure, opt, iterations, out=tmp_path, progress=False, **options)
+
+    train(ds.optim.SGD([a, b], 0.25), 2)
+    with pytest.raises(ds.FieldError, match=r"checkpoint.npz are a, b, and here they are b, a"):
+        train(ds.optim.SGD([b, a], 0.25), 4, resume=True)
+    opt = ds.optim.SGD([a, b], 0.25)
+    train(opt, 4, resume=True)
+    with pytest.warns(UserWarning, match="has 4 iterations, and iterations=3 counts these, too"):
+        assert train(opt, 3, resume=True).iteration == 4
+    assert train(opt, 4, resume=True).iteration == 4
+
+
+STEPS = 2
+
+
+def test_a_checkpoint_of_another_program_is_named(cpu, tmp_path, monkeypatch):
+    x, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def add():
+        loss[None] += (x[None] - 1.0) ** 2
+
+    calls = 0
+
+    def program():
+        nonlocal calls
+        calls += 1  # what it sets itself is no part of it
+        for _ in range(STEPS):
+            add()
+        return loss
+
+    def other():
+        add()
+        return loss
+
+    def resumed(program, iterations):
+        opt = ds.optim.SGD(x, 0.1)
+        run = ds.optim.train(program, opt, iterations, out=tmp_path, resume=True, progress=False)
+        assert run.iteration == iterations
+
+    resumed(program, 2)
+    resumed(program, 3)
+    monkeypatch.setitem(globals(), "STEPS", 3)
+    with pytest.warns(
+        UserWarning, match="another program: STEPS was 2 and is 3. The losses before"
+    ):
+        resumed(program, 4)
+    with pytest.warns(UserWarning, match=r"program is gone; .*STEPS is gone; .*other is new"):
+        resumed(other, 5)
+    resumed(other, 6)
 
 
 def cliff(edge):
@@ -297,6 +358,11 @@ def test_ctrl_c_ends_after_the_iteration(cpu, tmp_path, capsys):
         ({"resume": True}, "resume=True goes on from a checkpoint, and no folder is named"),
         ({"patience": 0}, "patience starts at 1, and is 0"),
         ({"callback": 3}, "callback is a function"),
+        ({"callback": lambda: True}, "callback is called with run, and its parameters are ()"),
+        (
+            {"program": lambda i: None},
+            "the program is called with no arguments, and its parameters are (i)",
+        ),
         ({"out": "/proc/nowhere"}, "nothing can be written to /proc/nowhere"),
         ({"generators": 3, "out": "here"}, "generators are those of numpy.random.default_rng"),
         ({"state": [3]}, "state 0 is the number 3"),

@@ -112,7 +112,7 @@ class _SecondOrder:
         self, function: Callable[[], Any], fields: Sequence[Field], loss: Field | None
     ) -> None:
         need_function(function, "function", "give one that launches kernels")
-        check_runs(function, "the function")
+        check_runs(function, "the function", ())
         if loss is not None:
             check_loss(loss)
         self.function = function

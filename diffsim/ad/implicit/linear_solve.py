@@ -104,7 +104,7 @@ def _solve_with_function(
     function: Callable[[], Any], b: Field, out: Field, product: Any, options: Options
 ) -> None:
     """Solve y(x) - b = 0, which is linear in x, with the products that kernels compute."""
-    check_runs(function, "the matrix")
+    check_runs(function, "the matrix", ())
     hint = "write ds.ad.linear_solve(apply, b, x, product=y), where apply() computes y = A x"
     for role, f in (("out", out), ("product", product)):
         check_unknown(options.name, role, f, hint)

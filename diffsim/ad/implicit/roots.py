@@ -148,5 +148,5 @@ def _check_function(function: Any, what: str, name: str) -> None:
     need_function(
         function, f"{what} of {name}", "give a function that launches kernels, or a kernel"
     )
-    check_runs(function, what)
+    check_runs(function, what, ())
     forward_recorder(name)  # refused for second derivatives

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from diffsim.ad.schedules.actions import Action, Holdings, backward, forward
 from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.unsupported import Explained
 
 
-class CheckpointPlan:
+class CheckpointPlan(Explained):
     """The schedule of a checkpointed rollout, which is made step by step as it is iterated.
 
     Attributes:
@@ -20,6 +21,8 @@ class CheckpointPlan:
         steps_run: how often a step is run, forward and backward together.
         runs_per_step: that divided by the number of steps.
     """
+
+    _words = "a plan of checkpoints"
 
     def __init__(self, n_steps: int, options: dict[str, Any], *, disk: bool) -> None:
         self.n_steps = n_steps

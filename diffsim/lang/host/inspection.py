@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import types
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +19,7 @@ _NAMED = (
     _ARRAY_FUNCTION,
 )
 # Code in these folders is not the program's. `os` is in the standard library's folder.
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _LIBRARIES = (_PACKAGE, os.path.dirname(os.__file__), os.path.dirname(np.__file__))
 
 

@@ -1,4 +1,4 @@
-"""Names of Taichi and of Warp that diffsim does not have, with what to write instead.
+"""Names of Taichi and of Warp that diffsim does not have, with what to write instead; of optimisers PyTorch's.
 
 Errors give the advice where a program uses such a name, and the tables of `docs/from-taichi.md` and
 `docs/from-warp.md` are made of it. A key holds all names with the same advice; `*` ends a family of names.
@@ -234,7 +234,55 @@ TAPES: dict[str, str] = {
 }
 """What to write for attributes of a tape of theirs."""
 
+_SCHEDULE = "give the rate as a function of the step: lr=ds.optim.cosine(0.01, steps=300), exponential, step_decay, warm_up"
+_RATE = "write opt.lr = 0.001; opt.rate() is the rate of the next step"
+_STEP = "write opt.step(), which reads the gradients of its fields"
+
+OPTIMIZERS: dict[str, str] = {
+    "zero_grad": "leave it out: with ds.Tape(loss) begins with all gradients 0; elsewhere write x.grad.fill(0)",
+    "param_groups add_param_group": "write opt.lr = 0.001; fields with a rate of their own have an optimiser of their own",
+    "parameters params target": "write opt.fields",
+    "learning_rate get_lr get_last_lr set_lr": _RATE,
+    "defaults hyperparams": "options are attributes: opt.lr, opt.clip_norm, opt.betas",
+    "state": "write opt.state_dict()",
+    "update apply apply_gradients apply_updates minimize": _STEP,
+    "init": "leave it out: the state is made with the optimiser",
+    "zero clear": "write opt.reset(), which forgets all earlier steps; gradients: x.grad.fill(0)",
+    "save load": "write ds.save(path, x) for fields, opt.state_dict() for the optimiser; ds.optim.train(out=...) keeps both",
+    "weight_decay": "add it to the loss: loss[None] += 0.5 * decay * w[i] ** 2",
+}
+"""What to write for attributes of an optimiser of PyTorch, JAX's libraries, Keras or Warp."""
+
+OPTIMIZER_CLASSES: dict[str, str] = {
+    "AdamW": "write ds.optim.Adam, and add the decay of weights to the loss",
+    "LBFGS Lbfgs": 'write ds.optim.minimize(fields, program, method="L-BFGS-B")',
+    "RMSprop Adagrad Adadelta Adamax NAdam RAdam Rprop ASGD SparseAdam Adafactor Muon": "write ds.optim.Adam or ds.optim.SGD",
+    "Sgd sgd": "write ds.optim.SGD",
+    "lr_scheduler LRScheduler LambdaLR": _SCHEDULE,
+    "CosineAnnealingLR": "write lr=ds.optim.cosine(0.01, steps=300)",
+    "StepLR MultiStepLR": "write lr=ds.optim.step_decay(0.01, every=100)",
+    "ExponentialLR": "write lr=ds.optim.exponential(0.01, factor=0.99)",
+    "LinearLR": "write lr=ds.optim.warm_up(0.01, steps=10)",
+    "ReduceLROnPlateau": "write ds.optim.train(..., patience=20), which halves the rate",
+    "clip_grad_norm clip_grad_norm_ clip_by_global_norm": "write clip_norm=1.0: ds.optim.Adam(fields, clip_norm=1.0)",
+}
+"""What to write for other names of `torch.optim`, `optax` and `warp.optim`."""
+
+FOUND: dict[str, str] = {
+    "x": "the fields that were given hold the best values: x.to_numpy()",
+    "fun": "write .loss",
+    "success": "write .converged",
+    "nit": "write len(found.losses)",
+    "nfev njev": "write .evaluations",
+    "jac": "the fields hold the last gradient: x.grad",
+}
+"""What to write for attributes of the result of `scipy.optimize.minimize`."""
+
 KEYWORDS: dict[str, str] = {
+    "weight_decay": "add it to the loss: loss[None] += 0.5 * decay * w[i] ** 2",
+    "params": "fields come first: ds.optim.Adam([w, b], lr=0.01)",
+    "learning_rate": "write lr=0.01",
+    "maximize": "minimise the loss times -1",
     "requires_grad": "write needs_grad=True",
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
     "dim": "leave it out of a launch: the loops of the kernel say how many elements there are",
@@ -299,9 +347,12 @@ def _families(topics: Iterable[dict[str, str]]) -> tuple[dict[str, str], dict[st
 EXACT, FAMILIES = _families([*TAICHI.values(), *WARP.values()])
 OF_FIELDS = _families([FIELDS])[0]
 OF_TAPES = _families([TAPES])[0]
+OF_OPTIMIZERS = _families([OPTIMIZERS])[0]
+OF_OPTIM = _families([OPTIMIZER_CLASSES])[0]
+OF_MINIMUM = _families([FOUND])[0]
 OF_INIT = _families([OPTIONS])[0]
 TUNING_OF_INIT = _families([TUNING])[0]
-"""`FIELDS`, `TAPES`, `OPTIONS` and `TUNING`, by name."""
+"""`FIELDS`, `TAPES`, what optimisers have, `OPTIONS` and `TUNING`, by name."""
 
 
 def advice_for(name: str) -> str | None:

@@ -8,7 +8,7 @@ import functools
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -242,11 +242,16 @@ def _passive_in_words(function: object) -> str:
     return "an async function" if _is_async(function) else "a generator (a function with yield)"
 
 
-def check_runs(function: object, what: str) -> None:
+def check_runs(function: object, what: str, given: Sequence[str] | None = None) -> None:
     """Refuse a function of the user that a call would not run, so that it is not skipped silently.
 
+    Args:
+        function: the function.
+        what: its part, in messages.
+        given: the names of what it is called with; None: that is checked elsewhere.
+
     Raises:
-        FieldError: it is an async function or a generator.
+        FieldError: it is an async function or a generator; it takes other arguments.
     """
     # Objects with `__call__` and partial objects are functions too; what they call is looked at.
     call = function if inspect.isroutine(function) else vars(type(function)).get("__call__")
@@ -260,6 +265,27 @@ def check_runs(function: object, what: str) -> None:
             if _is_async(call)
             else "leave yield out",
         )
+    if given is not None and (
+        inspect.isroutine(function) or isinstance(function, functools.partial)
+    ):
+        _check_parameters(function, what, given)
+
+
+def _check_parameters(function: Callable[..., Any], what: str, given: Sequence[str]) -> None:
+    """Refuse a function that can not be called with so many arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function of C's
+        return
+    try:
+        signature.bind(*given)
+    except TypeError:
+        with_these = " and ".join(given) or "no arguments"
+        raise FieldError(
+            f"{what} is called with {with_these}, and its parameters are {signature}",
+            Span.of_caller(),
+            hint=f"write def function({', '.join(given)}): ...",
+        ) from None
 
 
 def _described(thing: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NoReturn
 
 from diffsim.errors import Span, UnknownAttributeError
 from diffsim.lang.host.peer_names import advice_for
@@ -21,7 +22,11 @@ def close_to(name: str, known: list[str]) -> str | None:
 
 
 def absent(
-    module: str, name: str, known: Iterable[str] = (), elsewhere: Mapping[str, Iterable[str]] = {}
+    module: str,
+    name: str,
+    known: Iterable[str] = (),
+    elsewhere: Mapping[str, Iterable[str]] = {},
+    advice: Mapping[str, str] = {},
 ) -> AttributeError:
     """Return the error for a name that a module of diffsim does not have.
 
@@ -30,6 +35,7 @@ def absent(
         name: the name.
         known: the names that it has.
         elsewhere: names of other modules, by what a program calls these: "ds.ad".
+        advice: what to write for names of this module's counterparts in other frameworks.
     """
     what = f"module {module!r} has no attribute {name!r}"
     # Libraries probe modules for such names (`__path__`, `__wrapped__`) and expect a plain AttributeError.
@@ -37,8 +43,12 @@ def absent(
         return AttributeError(what)
     close = close_to(name, list(known))
     # Names of other frameworks have precise advice; for others the closest name is proposed.
-    hint = advice_for(name) or next(
-        (f"write {other}.{name}" for other, names in elsewhere.items() if name in names), None
+    hint = (
+        advice.get(name)
+        or advice_for(name)
+        or next(
+            (f"write {other}.{name}" for other, names in elsewhere.items() if name in names), None
+        )
     )
     hint = hint or (f"did you mean {close}?" if close else f"see help({module})")
     return UnknownAttributeError(what, Span.of_caller(), hint)
@@ -60,6 +70,22 @@ def no_attribute(words: str, name: str, known: Iterable[str], hint: str = "") ->
     close = close_to(name, names)
     hint = hint or (f"did you mean .{close}?" if close else f"there are {', '.join(names)}")
     return UnknownAttributeError(f"{words} has no .{name}", Span.of_caller(), hint)
+
+
+class Explained:
+    """Base of objects that users meet: a name that they do not have is an error with advice.
+
+    Classes say what they are in the user's words, and what to write for names of other frameworks.
+    """
+
+    __slots__ = ()
+    _words = "this object"
+    _advice: Mapping[str, str] = {}
+
+    if not TYPE_CHECKING:  # or every name would be one
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self._words, name, dir(self), self._advice.get(name, ""))
 
 
 def no_assignment(words: str, name: str, known: Iterable[str], hint: str = "") -> AttributeError:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, Span, warn
 from diffsim.optim.runs.archive import check_array, read_arrays, write_arrays
+from diffsim.optim.runs.fingerprint import differences, fingerprint
 from diffsim.optim.runs.random_state import random_state, restore_random_state
 from diffsim.optim.steps.optimizer import Optimizer
 from diffsim.runtime.fields.field import Field
@@ -29,6 +30,7 @@ class Checkpoint:
         best: for each parameter a field with the best values so far.
         state: other fields that go on from iteration to iteration.
         generators: of random numbers.
+        program: what is trained, to be compared with that of a checkpoint.
     """
 
     def __init__(
@@ -38,11 +40,14 @@ class Checkpoint:
         best: Mapping[str, Field],
         state: Mapping[str, Field],
         generators: list[np.random.Generator],
+        program: Any,
     ) -> None:
         self.path = path
         self.opt = opt
         self.generators = generators
         groups = {"parameter": opt.fields, "best": best, "state": state}
+        self._names = {key: f._found_name for key, f in opt.fields.items()}
+        self._program = fingerprint(program)
         self.fields = {f"{g}/{key}": f for g, fields in groups.items() for key, f in fields.items()}
 
     def write(self, losses: list[float], counters: Mapping[str, Any]) -> None:
@@ -51,6 +56,8 @@ class Checkpoint:
         arrays |= {f"optimizer/{key}": np.asarray(v) for key, v in self.opt.state_dict().items()}
         arrays["losses"] = np.asarray(losses, np.float64)
         arrays["counters"] = np.asarray(json.dumps(counters))
+        about = {"program": self._program, "names": self._names}
+        arrays["about"] = np.asarray(json.dumps(about))
         arrays["random"] = np.asarray(random_state(self.generators))
         write_arrays(self.path, arrays)
 
@@ -68,8 +75,7 @@ class Checkpoint:
                     Span.of_caller(),
                     hint="name the folder of a training: out=..., or begin anew with resume=False",
                 )
-        for name, f in self.fields.items():
-            check_array(self.path, arrays, name, f)
+        self._check_parameters(arrays)
         prefix = "optimizer/"
         kept = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
         self.opt.check_state(kept)
@@ -77,4 +83,48 @@ class Checkpoint:
         for name, f in self.fields.items():
             f.from_numpy(arrays[name])
         self.opt.load_state_dict(kept)
+        self._warn_of_changes(arrays)
         return arrays["losses"].tolist(), json.loads(str(arrays["counters"]))
+
+    def _check_parameters(self, arrays: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint of other parameters, or of the same ones in another order."""
+        for name, f in self.fields.items():
+            check_array(self.path, arrays, name, f)
+        for name in arrays:
+            if name.startswith(("parameter/", "state/")) and name not in self.fields:
+                kind, _, key = name.partition("/")
+                raise FieldError(
+                    f"{self.path} has a {kind} {key}, which this training has not",
+                    Span.of_caller(),
+                    hint="give the same fields, or begin anew with resume=False",
+                )
+        before = self._about(arrays).get("names", {})
+        if before != self._names and sorted(map(str, before.values())) == sorted(
+            map(str, self._names.values())
+        ):
+            raise FieldError(
+                f"the parameters of {self.path} are {_listed(before)}, and here they are "
+                f"{_listed(self._names)}",
+                Span.of_caller(),
+                hint="give them in the same order, or by names: ds.optim.Adam({'w': w, 'b': b})",
+            )
+
+    def _warn_of_changes(self, arrays: Mapping[str, Any]) -> None:
+        changed = differences(self._about(arrays).get("program", {}), self._program)
+        if changed:
+            more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
+            warn(
+                f"{self.path} is of another program: {'; '.join(changed[:3])}{more}. The losses before "
+                f"iteration {len(arrays['losses']) + 1} and the best values are the other one's; "
+                "resume=False begins anew",
+                UserWarning,
+            )
+
+    @staticmethod
+    def _about(arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the file says of its program; nothing: an older version has written it."""
+        return dict(json.loads(str(arrays["about"]))) if "about" in arrays else {}
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, names.values()))

@@ -39,7 +39,7 @@ class Objective:
         replay: bool | None = None,
     ) -> None:
         need_function(program, "program", "give one that launches kernels and returns the loss")
-        check_runs(program, "the program")
+        check_runs(program, "the program", ())
         if replay is not None:
             need_bool(replay, "replay")
         self.program = program

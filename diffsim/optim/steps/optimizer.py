@@ -14,7 +14,9 @@ import numpy as np
 
 from diffsim.ad.field_ops import clone
 from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.lang.host import peer_names
 from diffsim.lang.host.signatures import checked_methods, need_number
+from diffsim.lang.host.unsupported import Explained, no_assignment
 from diffsim.lang.types.descriptions import describe
 from diffsim.optim.steps.gradient_norm import length_of, norm_kernel, not_finite
 from diffsim.optim.steps.parameters import named_fields
@@ -26,7 +28,7 @@ from diffsim.tracebacks import entries
 
 @entries("step reset gradient_norm state_dict load_state_dict")
 @checked_methods("__init__ step reset gradient_norm state_dict load_state_dict")
-class Optimizer:
+class Optimizer(Explained):
     """Moves fields by their gradients; `Adam` and `SGD` say how.
 
     Args:
@@ -42,6 +44,9 @@ class Optimizer:
         moments: what is kept, by the name of the moment and of the parameter.
     """
 
+    _words = "an optimiser"
+    _advice = peer_names.OF_OPTIMIZERS
+
     def __init__(
         self,
         fields: Any,
@@ -50,7 +55,7 @@ class Optimizer:
         moments: tuple[str, ...],
     ) -> None:
         self.fields = named_fields(fields)
-        self.lr = schedule_of(lr)
+        self.lr = lr
         need_number(clip_norm, "clip_norm")
         if clip_norm is not None and not clip_norm > 0:
             raise FieldError(
@@ -69,6 +74,21 @@ class Optimizer:
         for f in made.values():
             f.fill(0)
         return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Kept, it would have no effect.
+        if name in self._advice:
+            raise no_assignment(self._words, name, (), self._advice[name])
+        super().__setattr__(name, value)
+
+    @property
+    def lr(self) -> Schedule:
+        """The learning rate by the number of the step. It may be set at any time, to a number too."""
+        return self._schedule
+
+    @lr.setter
+    def lr(self, rate: float | Schedule) -> None:
+        self._schedule = schedule_of(rate)
 
     def __repr__(self) -> str:
         count = sum(int(np.prod(f.shape + f.element)) for f in self.fields.values())

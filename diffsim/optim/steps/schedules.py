@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from diffsim.errors import FieldError, Span
 from diffsim.lang.host.signatures import checked, need_number, need_whole
+from diffsim.lang.host.source import check_runs
 
 Schedule = Callable[[int], float]
 """From the number of a step, 0 for the first one, to its learning rate."""
@@ -67,6 +68,7 @@ def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
 def schedule_of(lr: float | Schedule) -> Schedule:
     """Return a learning rate as a schedule."""
     if callable(lr):
+        check_runs(lr, "the learning rate", ("step",))
         return lr
     _need_rate(lr, "lr")
     return lambda step: lr

@@ -10,6 +10,7 @@ from typing import Any
 
 from diffsim.errors import memory_size, shown
 from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.unsupported import Explained
 from diffsim.runtime.files import write_file
 from diffsim.tools.page.packing import pack
 from diffsim.tools.pictures.arrays import path_of, refuse
@@ -26,8 +27,14 @@ _FOLDER = Path(__file__).parent
 _MOST_BYTES = 2_000_000
 
 
+_ADVICE = {
+    "save": "write player.write(path)",
+    "show": "write player.write(path), and open the page in a browser",
+}
+
+
 @checked_methods("__init__ add_frames add_points add_loss write")
-class Player:
+class Player(Explained):
     """One HTML file with films side by side: play, pause, scrub, speed, keys; with the curve of a loss.
 
         player = ds.tools.Player("A wave that becomes a pattern")
@@ -44,6 +51,9 @@ class Player:
         unit: of the `dt` of all films: "s", or "iterations" for films of a training (with dt=1).
         max_bytes: the largest size of the file.
     """
+
+    _words = "a player"
+    _advice = _ADVICE
 
     def __init__(self, title: str, unit: str = "s", max_bytes: int = _MOST_BYTES) -> None:
         if not isinstance(title, str):
