@@ -46,9 +46,9 @@ soak: $(READY) ## Kill programs, fill disks, take memory away for five minutes (
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 test-gpu: ## Run the tests on an NVIDIA GPU (with .venv if it is there, else with python3 and what it has)
-	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m 'not memory' $(ARGS) \
+	@DIFFSIM_TEST_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m 'not memory' $(ARGS) \
 	    `$(ANY_PYTHON) -c 'import xdist; print("-n 8")' 2>/dev/null`
-	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m memory $(ARGS)
+	@DIFFSIM_TEST_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m memory $(ARGS)
 
 bench-gpu: ## Run the benchmarks on an NVIDIA GPU (likewise)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(ANY_PYTHON) benchmarks/gpu/run.py $(ARGS)

@@ -165,7 +165,26 @@ from diffsim.runtime.kernels.kernel import forget_all as _forget_all
 from diffsim.runtime.observe import profiler
 from diffsim.runtime.observe.profiler import ScopedTimer
 from diffsim.runtime.python import backend as _python_backend  # noqa: F401
-from diffsim.runtime.session import cpu, cuda, device_info, gpu, init, python, reset, sync
+from diffsim.runtime.session import (
+    amdgpu,
+    arm64,
+    cpu,
+    cuda,
+    device_info,
+    dx11,
+    dx12,
+    gles,
+    gpu,
+    init,
+    metal,
+    opengl,
+    python,
+    reset,
+    sync,
+    vulkan,
+    x64,
+    x86_64,
+)
 from diffsim.runtime.session import session as _session
 
 __version__ = "0.1.0"
@@ -227,6 +246,8 @@ __all__ = [
     "acos",
     "ad",
     "adjoint",
+    "amdgpu",
+    "arm64",
     "asin",
     "assume_in_range",
     "atan",
@@ -256,6 +277,8 @@ __all__ = [
     "device_info",
     "diagonal_map",
     "digamma",
+    "dx11",
+    "dx12",
     "eig",
     "erf",
     "erfc",
@@ -273,6 +296,7 @@ __all__ = [
     "func_grad",
     "func_native",
     "func_replay",
+    "gles",
     "gpu",
     "grad",
     "grouped",
@@ -314,10 +338,12 @@ __all__ = [
     "math",
     "max",
     "mesh_local",
+    "metal",
     "min",
     "ndarray",
     "ndrange",
     "one",
+    "opengl",
     "optim",
     "polar_decompose",
     "pow",
@@ -361,5 +387,8 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "vulkan",
+    "x64",
+    "x86_64",
     "zero",
 ]

@@ -21,6 +21,9 @@ FOLDER = pathlib.Path(os.environ["DIFFSIM_TEST_FOLDER"])
 # Subprocesses inherit these, so no test reads or writes the user's own cache or opens a window.
 os.environ["DIFFSIM_CACHE_DIR"] = str(FOLDER / "cache")
 os.environ["MPLBACKEND"] = "Agg"
+# DIFFSIM_ARCH would win over what a test asks for; this one is for tests that do not say (`make test-gpu`).
+os.environ.pop("DIFFSIM_ARCH", None)
+TEST_ARCH = os.environ.get("DIFFSIM_TEST_ARCH", "")
 # Where Python is told to leave no bytecode beside the source, hundreds of subprocesses would each compile the
 # package anew (0.4 s of CPU time each): theirs goes to the folder of this run.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
@@ -67,6 +70,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # A shell's background jobs ignore Ctrl-C, and some tests send it to themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if TEST_ARCH:
+        from diffsim.runtime import session
+
+        session.default_arch = lambda: session.ARCHES[TEST_ARCH]
     if config.getoption("--fake-gpu"):
         from tests.cuda import fake
 
@@ -150,7 +157,7 @@ def pytest_runtest_setup(item):
         pytest.skip("this GPU is a fake")
     if gpu and not fake and (reason := _why_no_gpu()):
         pytest.skip(reason)
-    on_gpu = fake or os.environ.get("DIFFSIM_ARCH") == "cuda"
+    on_gpu = fake or TEST_ARCH == "cuda"
     if on_gpu and item.get_closest_marker("host"):
         pytest.skip("about the CPU's native code")
 
@@ -175,7 +182,7 @@ def quick_code(monkeypatch):
 
 @pytest.fixture
 def cpu():
-    """diffsim, initialized for the CPU (or what DIFFSIM_ARCH says) and reset afterwards."""
+    """diffsim, initialized for the CPU (or what DIFFSIM_TEST_ARCH says) and reset afterwards."""
     import diffsim as ds
 
     ds.init()

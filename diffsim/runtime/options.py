@@ -1,7 +1,7 @@
 """The options of `ds.init`, their defaults and checks, and the environment variables that replace them.
 
 This is the only place that reads environment variables:
-    DIFFSIM_ARCH        cpu, cuda, gpu or python: the backend where `ds.init` is not given one
+    DIFFSIM_ARCH        cpu, cuda, gpu or python: the backend, whatever `ds.init` is given
     DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
     DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
     DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
@@ -212,8 +212,10 @@ def _word_of_environment(variable: str, *words: str) -> str:
 
 
 def arch_of_environment() -> str:
-    """Return the name of the backend that the environment asks for; "cpu" if it does not say."""
-    return _word_of_environment("DIFFSIM_ARCH", "cpu", "cuda", "gpu", "python")
+    """Return the name of the backend that the environment asks for; "" if it does not say."""
+    words = "cpu", "cuda", "gpu", "python"
+    hint = f"give it {', '.join(words[:-1])} or {words[-1]}"
+    return str(_of_environment("DIFFSIM_ARCH", "", lambda t: t if t in words else None, hint))
 
 
 def rules_of_environment() -> str:

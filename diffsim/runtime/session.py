@@ -45,6 +45,9 @@ class Arch:
 
 # `gpu` is no backend: it means cuda, or with a warning the CPU.
 cpu, cuda, gpu, python = Arch("cpu"), Arch("cuda"), Arch("gpu"), Arch("python")
+# Taichi's names. A program that asks for a GPU by any of them runs on the GPU that there is.
+x64 = x86_64 = arm64 = cpu
+vulkan = metal = opengl = gles = dx11 = dx12 = amdgpu = gpu
 
 
 class Session:
@@ -298,8 +301,27 @@ ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu, python)}
 
 
 def default_arch() -> Arch:
-    """Return the backend that is used where `ds.init` does not say: that of the environment."""
-    return ARCHES[options.arch_of_environment()]
+    """Return the backend that is used where neither `ds.init` nor the environment says."""
+    return asked_of_environment() or cpu
+
+
+def asked_of_environment() -> Arch | None:
+    """Return the backend that DIFFSIM_ARCH asks for, whatever the program does; None: it is not set."""
+    name = options.arch_of_environment()
+    return ARCHES[name] if name else None
+
+
+def _check_arch(asked: Any) -> None:
+    """Refuse something that is no backend and no list of them."""
+    wanted = asked if isinstance(asked, (list, tuple)) else [asked]
+    if wanted and all(isinstance(a, Arch) for a in wanted):
+        return
+    close = close_to(asked, list(ARCHES)) if isinstance(asked, str) else None
+    raise FieldError(
+        f"{shown(asked)} is not a backend",
+        Span.of_caller(),
+        hint=f"write arch=ds.{close}" if close else "use arch=ds.cpu, ds.cuda, ds.gpu or ds.python",
+    )
 
 
 def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
@@ -307,19 +329,9 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
 
     Raises:
         BackendError: only `ds.cuda` was asked for, and something that it needs is missing.
-        FieldError: something that is no backend.
     """
     # A list means an order of preference.
     wanted: list[Any] = list(asked) if isinstance(asked, (list, tuple)) else [asked]
-    if not wanted or not all(isinstance(a, Arch) for a in wanted):
-        close = close_to(asked, list(ARCHES)) if isinstance(asked, str) else None
-        raise FieldError(
-            f"{shown(asked)} is not a backend",
-            Span.of_caller(),
-            hint=f"write arch=ds.{close}"
-            if close
-            else "use arch=ds.cpu, ds.cuda, ds.gpu or ds.python",
-        )
     reason = ""
     for arch in wanted:
         try:
@@ -349,8 +361,10 @@ def init(  # noqa: D417 - each option has its line
     Args:
         arch: where kernels run: `ds.cpu`; `ds.cuda`, an NVIDIA GPU; `ds.gpu`, a GPU, or with a warning the
             CPU; `ds.python`, Python itself, slowly, line by line, for debuggers (docs/debugging.md); or a
-            list, of which the first that is there is taken. If left out, what the environment variable
-            DIFFSIM_ARCH says, else `ds.cpu`.
+            list, of which the first that is there is taken. If left out, `ds.cpu`. The environment variable
+            DIFFSIM_ARCH (`cpu`, `cuda`, `gpu` or `python`) wins over it. Taichi's other names mean `ds.cpu`
+            (`x64`, `x86_64`, `arm64`) or `ds.gpu` (`vulkan`, `metal`, `opengl`, `gles`, `dx11`, `dx12`,
+            `amdgpu`).
         default_fp: type of float literals and of `float`: `ds.f32` (default) or `ds.f64`.
         default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
         debug: check bounds, divisions of integers and assertions in every kernel, and look for NaN and
@@ -390,7 +404,10 @@ def init(  # noqa: D417 - each option has its line
     """
     # Options and backend are checked before anything is reset: a wrong call changes nothing.
     chosen = options.parse(given)
-    found = _choose(default_arch() if arch is None else arch, chosen.device)
+    if arch is not None:
+        _check_arch(arch)
+    wanted = asked_of_environment() or arch or default_arch()
+    found = _choose(wanted, chosen.device)
     # Also forgets compiled kernels: options are compiled in.
     reset()
     session.options = chosen

@@ -32,14 +32,16 @@ def test_without_a_gpu(monkeypatch):
     assert len(found) == 1
     x = ds.field(ds.f32, shape=3)
     assert x.storage.device is HOST
-    ds.init(arch=[ds.cuda, ds.cpu])
+    with pytest.warns(UserWarning, match="using the CPU"):
+        ds.init(arch=ds.vulkan)
+    ds.init(arch=[ds.cuda, ds.x64])
     assert ds.field(ds.f32, shape=3).storage.device is HOST
     with pytest.raises(ds.FieldError, match="is not a backend"):
         ds.init(arch=[])
     ds.init(arch=ds.cpu)
 
 
-def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
+def test_the_environment_wins_over_init(fake, monkeypatch):
     ds = fake
     monkeypatch.setattr(session, "default_arch", fakes.DEFAULT_ARCH)
     for name, on_gpu in (("cuda", True), ("gpu", True), ("cpu", False), ("", False)):
@@ -49,10 +51,13 @@ def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
         ds.reset()
         assert (ds.field(ds.f32, shape=3).storage.device is not HOST) is on_gpu
         ds.init(arch=ds.cpu)
-        assert ds.field(ds.f32, shape=3).storage.device is HOST
+        assert (ds.field(ds.f32, shape=3).storage.device is not HOST) is on_gpu
     monkeypatch.setenv("DIFFSIM_ARCH", "vulkan")
     with pytest.raises(ds.FieldError, match="DIFFSIM_ARCH can not be 'vulkan'"):
         ds.init()
+    with pytest.raises(ds.FieldError, match="'cu' is not a backend"):
+        ds.init(arch="cu")
+    monkeypatch.delenv("DIFFSIM_ARCH")
 
 
 def test_the_cpu_needs_no_driver(tmp_path):

@@ -231,6 +231,7 @@ def test_fields_stay_when_the_arch_changes_and_the_environment_can_ask_for_it(mo
             z[i] += 1.0
 
     f()
+    monkeypatch.delenv("DIFFSIM_ARCH")
     ds.init(arch=ds.cpu)
     f()
     ds.reset()

@@ -14,7 +14,6 @@ _SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a 
 _GGUI = (
     "draw in the plane with ds.GUI; points of space are projected in a kernel first (docs/gui.md)"
 )
-_ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
 _F16 = "use ds.f32"
 _ERRORS = "errors of kernels are ds.DiffsimError and its kinds, such as ds.KernelTypeError and ds.KernelNameError"
 _LOGGING = "warnings are Python's: import warnings"
@@ -50,7 +49,6 @@ _NOISE = "write the noise as a @ds.func"
 
 TAICHI: dict[str, dict[str, str]] = {
     "Targets and starting": {
-        "x64 x86_64 arm64 vulkan metal opengl gles dx11 dx12 amdgpu": _ON_CPU_OR_CUDA,
         "extension DeviceCapability": "ds.device_info() says what the device can do",
         "aot": "compiled code is kept on disk between runs by itself: ds.init(offline_cache=True)",
         "graph": _GRAPHS,
