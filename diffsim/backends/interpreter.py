@@ -94,7 +94,7 @@ def as_type(x: Any, t: Type) -> Any:
     return converted(x, t.scalar)
 
 
-def _unset(shape: tuple[int, ...], t: Type) -> np.ndarray:
+def unset(shape: tuple[int, ...], t: Type) -> np.ndarray:
     """Return uninitialized memory, filled with values that are noticed if they are read."""
     scalar = t.scalar
     filler = np.nan if scalar.is_float else True if scalar.is_bool else np.iinfo(scalar.numpy).max
@@ -119,7 +119,7 @@ class Interpreter:
         self.env: dict[Value, Any] = {}
         for mem in kernel.mems:
             if mem.kind == "temp" and mem not in self.memory:
-                self.memory[mem] = _unset((), mem.dtype)
+                self.memory[mem] = self.unset((), mem.dtype)
             elif mem.kind != "scratch":
                 self._fits(mem)
         # Flat, as scalar IR has one argument per component where tensor IR has one per vector.
@@ -141,8 +141,12 @@ class Interpreter:
         shape = array.shape[: array.ndim - cells] if mem.shape is None else mem.shape
         if array.shape != shape + mem.dtype.shape or len(shape) != mem.rank:
             raise ValueError(f"the array for {mem.name} has the shape {array.shape}")
-        if array.dtype != mem.dtype.scalar.numpy:
+        if array.dtype != self.number_type(mem):
             raise ValueError(f"the array for {mem.name} is of {array.dtype}, not {mem.dtype}")
+
+    def number_type(self, mem: Mem) -> np.dtype:
+        """Return NumPy's type of the numbers in a memory."""
+        return np.dtype(mem.dtype.scalar.numpy)
 
     # ---- values
 
@@ -230,7 +234,7 @@ class Interpreter:
         elif isinstance(s, If):
             self.bind(s.outs, self.block(s.then if self.value(s.cond) else s.orelse))
         elif isinstance(s, Alloca):
-            self.memory[s.mem] = _unset((max(0, int(self.value(s.count))),), s.mem.dtype)
+            self.memory[s.mem] = self.unset((max(0, int(self.value(s.count))),), s.mem.dtype)
         elif isinstance(s, InlineLLVM):
             raise BackendError(
                 f"{s.name} is LLVM text, which Python can not run",
@@ -258,6 +262,10 @@ class Interpreter:
 
     # ---- memory
 
+    def unset(self, shape: tuple[int, ...], t: Type) -> np.ndarray:
+        """Return new memory that holds nothing yet."""
+        return unset(shape, t)
+
     def place(self, mem: Mem, index: Sequence[Value], span: Span) -> tuple[int, ...]:
         """Return the index as integers; raise AccessError where the memory has no such element."""
         at = tuple(int(i) for i in self.values(index))
@@ -279,8 +287,11 @@ class Interpreter:
     # ---- ops
 
     def op(self, s: Let) -> Any:
+        return self.applied(s, self.values(s.args))
+
+    def applied(self, s: Let, args: Sequence[Any]) -> Any:
+        """Return the result of an op for these operands."""
         name, t = s.op.name, s.out.type
-        args = self.values(s.args)
         if name == "cast":
             return as_type(args[0], t)
         if name == "build":

@@ -1,12 +1,12 @@
 """The columns of the op table; the rows themselves are in `ir/ops/table.py`.
 
 A row is everything diffsim knows about an op: its types, its documentation, a NumPy reference, how
-backends compute it, how it is differentiated, and on which interval it is tested. There is no second
-place: the public function, the interpreter, all backends, the reverse pass and the generated tests
-read the row. Only the symbol of a mathematical function is left to the target, as it depends on
-the target's libraries. `vjp` has no default, so an op without an answer to "what is its
+backends compute it, how it is differentiated, how it continues to complex numbers, and on which interval it
+is tested. There is no second place: the public function, the interpreter, all backends, the reverse pass and
+the generated tests read the row. Only the symbol of a mathematical function is left to the target, as it
+depends on the target's libraries. `vjp` has no default, so an op without an answer to "what is its
 derivative?" can not be written: the answer is a rule for each argument, ZERO, or NotDifferentiable with the
-reason the user will read.
+reason the user will read. Nor has `continuation`, by which the complex step checks the rules.
 """
 
 from __future__ import annotations
@@ -119,6 +119,24 @@ class CustomLowering:
 CUSTOM_LOWERING = CustomLowering()
 
 
+class Continuation:
+    """How an op is computed of complex numbers, for the complex step; see `ANALYTIC` and the others."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+ANALYTIC = Continuation("ANALYTIC")
+"""Its reference takes complex numbers, and is analytic."""
+BY_REAL_PART = Continuation("BY_REAL_PART")
+"""The result of the real parts, without an imaginary one: locally constant, or declared to be."""
+UNKNOWN = Continuation("UNKNOWN")
+"""There is no formula: the complex step is refused."""
+
+
 Lowering = Instr | LLVMIntrinsic | Math | Expand | CustomLowering
 Rule = Callable[..., Value | None] | Zero | NotDifferentiable
 # A rule for ops of any number of operands: (k, g, args, y) -> contribution to argument k, or None.
@@ -171,6 +189,8 @@ class Op:
         lowering: how backends compute it on scalars.
         vjp: for each argument a function (g, *args, y) -> contribution, ZERO, or
             NotDifferentiable(why, hint).
+        continuation: how it is computed of complex numbers: ANALYTIC, BY_REAL_PART, UNKNOWN, or a function
+            of them, of whose results only the imaginary parts count.
         sample: for each argument the interval that tests draw from.
         linear: how an op on whole tensors is linear in its floats, for forward mode: "together" (`build`),
             "each" of them while the others stay (`matmul`). Elementwise ops need no answer: their rules
@@ -188,6 +208,7 @@ class Op:
         ref: Callable[..., Any],
         lowering: Lowering,
         vjp: VectorJacobianProduct,
+        continuation: Continuation | Callable[..., Any],
         sample: list[tuple[float, float]],
         infer_type: Callable[..., Type] | None = None,
         linear: str = "",
@@ -200,6 +221,7 @@ class Op:
         self.ref = ref
         self.lowering = lowering
         self.vjp = vjp
+        self.continuation = continuation
         self.sample = sample
         self.infer_type = infer_type
         self.linear = linear

@@ -32,7 +32,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.op import TABLE, Instr, LLVMIntrinsic, Math, Op
+from diffsim.ir.op import TABLE, UNKNOWN, Instr, LLVMIntrinsic, Math, Op
 from diffsim.ir.types import bool_, f32, f64, i32, i64, tensor, u8, u32, u64
 from diffsim.ir.verifier import verify
 from diffsim.passes.pipeline import GPU_FUNCTIONS
@@ -215,7 +215,9 @@ def test_no_row_is_left_out():
     ids=repr,
 )
 def test_row_without_cuda_code_is_refused(monkeypatch, how):
-    row = Op("fake", "F -> F", "?", ref=np.sin, lowering=how, vjp=(), sample=[])
+    row = Op(
+        "fake", "F -> F", "?", ref=np.sin, lowering=how, vjp=(), continuation=UNKNOWN, sample=[]
+    )
     monkeypatch.setitem(TABLE, "fake", row)
     draft = Draft()
     x = draft.use(field("x", f64))

@@ -21,6 +21,7 @@ from tests.fuzz import (
     bridges,
     by_hand,
     captured,
+    complex_steps,
     cuda,
     decomposed,
     deterministic,
@@ -105,9 +106,10 @@ def tries(seed, on_cuda, in_order=False):
     if seed % 4 == 3:
         return numbers.make(seed), [("numbers", functools.partial(numbers.verdict, seed=seed))]
     twice = ("hessians", functools.partial(hessians.verdict, seed=seed))
+    stepped = ("complex step", functools.partial(complex_steps.verdict, seed=seed))
     if seed % 2:
         text = tensors.make(seed)
-        return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice]
+        return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
     ways = [
         (f'in_place="{how}"', functools.partial(programs.verdict, seed=seed, in_place=how))
         for how in HOWS
@@ -117,7 +119,7 @@ def tries(seed, on_cuda, in_order=False):
     if seed % 16 == 0:
         python = functools.partial(programs.verdict, seed=seed, in_place="save", arch=ds.python)
         ways.append(("in Python", python))
-    ways.append(twice)
+    ways += [twice, stepped]
     if seed % 32 == 0:
         ways += [
             (k, functools.partial(bridges.verdict, seed=seed, library=k)) for k in bridges.LIBRARIES

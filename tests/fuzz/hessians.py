@@ -16,7 +16,7 @@ from tests.fuzz import programs, tensors
 
 def verdict(text, seed):
     """ "right", "refused", "invalid", or what is wrong."""
-    kind = _Tensors(text, seed) if seed % 2 else _Numbers(text, seed)
+    kind = Tensors(text, seed) if seed % 2 else Numbers(text, seed)
     try:
         with np.errstate(all="ignore"):
             first, second = kind.directions()
@@ -56,7 +56,7 @@ def _dot(a, b):
     return float(sum((a[k] * b[k]).sum() for k in b))
 
 
-class _Numbers:
+class Numbers:
     """A program of `programs`."""
 
     def __init__(self, text, seed):
@@ -104,7 +104,7 @@ class _Numbers:
         return {k: f.to_numpy() for k, f in fields.items()}, gradient, products
 
 
-class _Tensors(_Numbers):
+class Tensors(Numbers):
     """A program of `tensors`."""
 
     def directions(self):

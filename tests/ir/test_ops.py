@@ -22,7 +22,7 @@ from diffsim.errors import Span
 from diffsim.ir import builder_stack, ops
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, Kernel, Let, Mem, Task, Value
-from diffsim.ir.op import TABLE, ZERO, Math, NotDifferentiable, Op
+from diffsim.ir.op import ANALYTIC, BY_REAL_PART, TABLE, UNKNOWN, ZERO, Math, NotDifferentiable, Op
 from diffsim.ir.types import SCALARS, bool_, f32, f64, i8, i32, i64, tensor, u8, u32, u64
 from diffsim.ir.verifier import verify
 from diffsim.passes.pipeline import GPU_FUNCTIONS
@@ -407,6 +407,31 @@ def test_rules_are_derivatives(row):
             continue
         coarse, fine = (difference(row, inputs, k, h) for h in (1e-3, 5e-4))
         want = g * (4 * fine - coarse) / 3  # Richardson: the error of a step's square cancels
+        np.testing.assert_allclose(have, want, rtol=1e-8, atol=1e-9, err_msg=f"argument {k}")
+
+
+@pytest.mark.parametrize("row", SMOOTH, ids=name)
+def test_imaginary_parts_are_derivatives(row):
+    """A tiny imaginary step of an argument, against Richardson's differences of the reference."""
+    how = row.continuation
+    if how is BY_REAL_PART:
+        # The rules are compared with differences above, but for that of `stop_grad`.
+        assert all(row.rule(k) is ZERO for k in range(len(row.operands)))
+        return
+    if how is UNKNOWN:
+        assert isinstance(row.rule(0), NotDifferentiable)
+        return
+    inputs = draw(row, f64, 8, seed=7)
+    for k in range(len(inputs)):
+        if row.operands[k] == "B" or (row.name, k) == ("drop_rounding", 1):
+            continue
+        moved = [
+            x if t.is_bool else x.astype(complex) + 1e-30j * (j == k)
+            for j, (t, x) in enumerate(inputs)
+        ]
+        have = np.imag((row.ref if how is ANALYTIC else how)(*moved)) / 1e-30
+        coarse, fine = (difference(row, inputs, k, h) for h in (1e-3, 5e-4))
+        want = (4 * fine - coarse) / 3
         np.testing.assert_allclose(have, want, rtol=1e-8, atol=1e-9, err_msg=f"argument {k}")
 
 

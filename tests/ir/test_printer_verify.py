@@ -27,7 +27,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.op import ZERO, Instr, Op
+from diffsim.ir.op import UNKNOWN, ZERO, Instr, Op
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import bool_, f32, f64, i32, tensor, u64
 from diffsim.ir.verifier import verify
@@ -213,7 +213,7 @@ def leaves_its_task():
 
 def stray_op():
     forged = Op("sin", "F -> F", "Not the row.", ref=None, lowering=Instr(), vjp=ZERO,
-                sample=[(0, 1)])  # fmt: skip
+                continuation=UNKNOWN, sample=[(0, 1)])  # fmt: skip
     return kernel([let(forged, Const(f32, 1.0))[0]])
 
 

@@ -39,7 +39,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.op import TABLE, ZERO, Math, Op
+from diffsim.ir.op import TABLE, UNKNOWN, ZERO, Math, Op
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.traversal import outs, task_statements, uses
 from diffsim.ir.types import bool_, f32, f64, i32, tensor, u8, u64
@@ -165,7 +165,7 @@ def test_expansions_keep_the_ops_type():
 
 def test_what_a_target_has_not_is_refused_with_the_line():
     row = Op("nowhere", "F -> F", "An op that no target has.", ref=np.sin, lowering=Math("nowhere"),
-             vjp=ZERO, sample=[(0, 1)])  # fmt: skip
+             vjp=ZERO, continuation=UNKNOWN, sample=[(0, 1)])  # fmt: skip
     y, line = Mem("y", f64, 0, ()), Span("user.py", 9)
     out, x = Value(f64), Value(f64)
     stmts = [Load(x, y, (), SPAN), Let(out, row, (x,), line), Store(y, (), out, SPAN)]

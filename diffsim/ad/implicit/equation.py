@@ -14,8 +14,7 @@ from diffsim.ad.implicit.solvers import Krylov, Options, Solver, check_symmetry,
 from diffsim.ad.jacobians.arguments import Subject
 from diffsim.ad.jacobians.coloring import Pattern
 from diffsim.ad.jacobians.dependence import found_pattern
-from diffsim.ad.jacobians.program import Program
-from diffsim.ad.jacobians.rows import by_rows
+from diffsim.ad.jacobians.program import Program, by_rows
 from diffsim.ad.jacobians.sparse import SparseMatrix
 from diffsim.errors import AutodiffError
 from diffsim.runtime.fields.field import Field

@@ -9,9 +9,8 @@ import numpy as np
 
 from diffsim.ad.jacobians import differences
 from diffsim.ad.jacobians.arguments import limit
-from diffsim.ad.jacobians.program import Program, size
+from diffsim.ad.jacobians.program import Program, by_rows, size
 from diffsim.ad.jacobians.report import Row
-from diffsim.ad.jacobians.rows import by_rows
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 
@@ -138,7 +137,7 @@ def explain(program: Program, wrong: Compared, options: Options, launch: str) ->
         said = ""
     else:
         what = f"d {component(o, row)} / d {component(i, column)}"
-        said = _said_of_step(program, wrong, options)
+        said = "" if options.differences == "complex" else _said_of_step(program, wrong, options)
     digits = 8 if f"{ad:.8g}" != f"{fd:.8g}" else 17  # the latter are all that a double has
     by_tape, by_steps = f"{ad:.{digits}g}", f"{fd:.{digits}g}"
     return AutodiffError(
@@ -152,6 +151,7 @@ _NAMES = {
     "central": "central differences",
     "richardson": "extrapolated differences",
     "ridders": "extrapolated differences",
+    "complex": "a complex step",
 }
 
 

@@ -1,4 +1,4 @@
-"""Derivatives by differences of the function's values: the oracle that gradients are compared with.
+"""Derivatives without derivative rules, by differences or a complex step: what gradients are compared with.
 
 A step moves inputs along a direction. Values are rounded to the type of the field, so what is divided by is
 the step that was really made, not the one that was asked for.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diffsim.ad.jacobians.arguments import limit, offsets
+from diffsim.ad.jacobians.complex_step import complex_step
 from diffsim.ad.jacobians.program import Program, precision, size
 from diffsim.runtime.fields.field import Field
 
@@ -99,6 +100,10 @@ SCHEMES = {
         _richardson, {4: Tolerance(4e-2, 3e-4, 3e-3), 8: Tolerance(1e-3, 1e-9, 1e-8)}
     ),
     "ridders": Scheme(_ridders, {4: Tolerance(1e-1, 1e-4, 1e-3), 8: Tolerance(2e-2, 1e-11, 1e-10)}),
+    # No difference, so no rounding of one: what is allowed is the rounding of the gradient.
+    "complex": Scheme(
+        complex_step, {4: Tolerance(1e-30, 1e-5, 1e-4), 8: Tolerance(1e-30, 1e-12, 1e-11)}
+    ),
 }
 
 

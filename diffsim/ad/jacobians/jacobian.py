@@ -18,8 +18,7 @@ from diffsim.ad.jacobians.coloring import Pattern
 from diffsim.ad.jacobians.dependence import found_pattern
 from diffsim.ad.jacobians.differences import columns
 from diffsim.ad.jacobians.plots import jacobian_plot
-from diffsim.ad.jacobians.program import Program, size
-from diffsim.ad.jacobians.rows import by_columns, by_rows
+from diffsim.ad.jacobians.program import Program, by_columns, by_rows, size
 from diffsim.ad.jacobians.sparse import SparseMatrix, given_pattern, scipy_sparse, wanted_rows
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool, need_whole

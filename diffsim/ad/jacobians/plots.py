@@ -10,8 +10,7 @@ import numpy as np
 
 from diffsim.ad.jacobians.comparison import Compared
 from diffsim.ad.jacobians.launches import launches_of, subject_of
-from diffsim.ad.jacobians.program import Program
-from diffsim.ad.jacobians.rows import by_rows
+from diffsim.ad.jacobians.program import Program, by_rows
 from diffsim.ad.tape import Tape
 from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, need_bool

@@ -14,7 +14,10 @@ import numpy as np
 
 import diffsim.ir.op as op_rows
 from diffsim.ir.op import (
+    ANALYTIC,
+    BY_REAL_PART,
     CUSTOM_LOWERING,
+    UNKNOWN,
     ZERO,
     Expand,
     Instr,
@@ -24,7 +27,7 @@ from diffsim.ir.op import (
     Op,
     op,
 )
-from diffsim.ir.ops import gamma, shapes
+from diffsim.ir.ops import continuation, gamma, shapes
 from diffsim.ir.ops.formulas import (
     broadcast_to,
     by_denominator,
@@ -56,107 +59,119 @@ _2_BY_ROOT_PI = 2 / float(np.sqrt(np.pi))
 
 add: Op = op("add", "N N -> N", "Sum.",
              ref=np.add, lowering=Instr(f="fadd", i="add"),
-             vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)], public=False)
+             vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g),
+             continuation=ANALYTIC, sample=[(-4, 4), (-4, 4)], public=False)
 
 # Atomic additions come in any order, so a sum that replaces them may be reassociated (and
 # vectorized) too; `add` of the user's own may not.
 accumulate: Op = op("accumulate", "N N -> N", "Sum whose order the compiler may choose (of atomic adds).",
                     ref=np.add, lowering=Instr(f="fadd reassoc nsz", i="add"),
-                    vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)],
+                    vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g),
+                    continuation=ANALYTIC, sample=[(-4, 4), (-4, 4)],
                     public=False)
 
 sub: Op = op("sub", "N N -> N", "Difference.",
              ref=np.subtract, lowering=Instr(f="fsub", i="sub"),
-             vjp=(lambda g, a, b, y: g, lambda g, a, b, y: -g), sample=[(-4, 4), (-4, 4)], public=False)
+             vjp=(lambda g, a, b, y: g, lambda g, a, b, y: -g),
+             continuation=ANALYTIC, sample=[(-4, 4), (-4, 4)], public=False)
 
 mul: Op = op("mul", "N N -> N", "Product, element by element.",
              ref=np.multiply, lowering=Instr(f="fmul", i="mul"),
              vjp=(lambda g, a, b, y: times(g, b), lambda g, a, b, y: times(g, a)),
-             sample=[(-4, 4), (-4, 4)], public=False)
+             continuation=ANALYTIC, sample=[(-4, 4), (-4, 4)], public=False)
 
 div: Op = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
              ref=np.divide, lowering=Instr(f="fdiv"),
              vjp=(lambda g, a, b, y: unless_zero(g, g / b),
                     lambda g, a, b, y: unless_zero(g, by_denominator(g, a, b, y))),
-             sample=[(-4, 4), (0.5, 4)], public=False)
+             continuation=ANALYTIC, sample=[(-4, 4), (0.5, 4)], public=False)
 
 floordiv: Op = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `//`.",
                   ref=np.floor_divide, lowering=Expand(floor_divide),
-                  vjp=ZERO, sample=[(-9, 9), (1.5, 4)], public=False)
+                  vjp=ZERO, continuation=BY_REAL_PART, sample=[(-9, 9), (1.5, 4)], public=False)
 
 # a - b * floor(a / b): the quotient is locally constant, so da = 1 and db is minus the quotient. (a
 # - y) / b is the quotient but for rounding, hence rint.
 mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's `%`.",
              ref=np.mod, lowering=Expand(python_modulo),
              vjp=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
-             sample=[(-9, 9), (1.5, 4)], public=False)
+             continuation=continuation.remainder(np.mod), sample=[(-9, 9), (1.5, 4)], public=False)
 
 # Exact in IEEE 754 (as C's fmod), unlike a - b * trunc(a / b).
 float_rem: Op = op("float_rem", "F F -> F", "Remainder of floats with the sign of a, as C's fmod.",
                    ref=np.fmod, lowering=Math("fmod"),
                    vjp=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
-                   sample=[(-9, 9), (1.5, 4)], public=False)
+                   continuation=continuation.remainder(np.fmod), sample=[(-9, 9), (1.5, 4)], public=False)
 
 truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",
                   ref=truncated_quotient_reference, lowering=Expand(truncated_quotient),
-                  vjp=ZERO, sample=[(-9, 9), (1, 4)], public=False)
+                  vjp=ZERO, continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)], public=False)
 
 raw_mod: Op = op("raw_mod", "I I -> I", "Integer remainder with the sign of a, as in C; 0 if b is 0.",
                  ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
-                 lowering=Expand(truncated_remainder), vjp=ZERO, sample=[(-9, 9), (1, 4)])
+                 lowering=Expand(truncated_remainder), vjp=ZERO,
+                 continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)])
 
 # The bare instructions, whose operands `truncdiv` and `raw_mod` have made safe.
 int_div: Op = op("int_div", "I I -> I", "Integer quotient where it is known to exist.",
                  ref=truncated_quotient_reference, lowering=Instr(i="sdiv", u="udiv"),
-                 vjp=ZERO, sample=[(-9, 9), (1, 4)], public=False)
+                 vjp=ZERO, continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)], public=False)
 
 int_rem: Op = op("int_rem", "I I -> I", "Integer remainder where it is known to exist.",
                  ref=np.fmod, lowering=Instr(i="srem", u="urem"),
-                 vjp=ZERO, sample=[(-9, 9), (1, 4)], public=False)
+                 vjp=ZERO, continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)], public=False)
 
 neg: Op = op("neg", "N -> N", "Negative.",
              ref=np.negative, lowering=CUSTOM_LOWERING,
-             vjp=(lambda g, x, y: -g,), sample=[(-4, 4)], public=False)
+             vjp=(lambda g, x, y: -g,), continuation=ANALYTIC, sample=[(-4, 4)], public=False)
 
 # abs of floats is one instruction that clears the sign bit, also of -0.0 and NaN; a select would
 # keep them.
 absolute: Op = op("abs", "N -> N", "Absolute value; derivative 0 at 0.",
                   ref=np.abs, lowering=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
-                  vjp=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)])
+                  vjp=(lambda g, x, y: times(g, sign(x)),),
+                  continuation=continuation.absolute, sample=[(-4, 4)])
 
 fabs: Op = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
               ref=np.fabs, lowering=LLVMIntrinsic(f="fabs"),
-              vjp=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)], public=False)
+              vjp=(lambda g, x, y: times(g, sign(x)),),
+              continuation=continuation.absolute, sample=[(-4, 4)], public=False)
 
 sign: Op = op("sign", "N -> N", "-1, 0 or 1; NaN of NaN.",
-              ref=np.sign, lowering=Expand(sign_of), vjp=ZERO, sample=[(0.5, 4)])
+              ref=np.sign, lowering=Expand(sign_of), vjp=ZERO, continuation=BY_REAL_PART, sample=[(0.5, 4)])
 
 # NaN counts as missing (IEEE 754-2008 minNum), as in NumPy's fmin. The two rules share one
 # condition, so that at a tie the whole derivative goes to one side and none is lost or doubled.
 minimum: Op = op("min", "N N -> N", "Smaller of two; at a tie the derivative goes to the first.",
                  ref=np.fmin, lowering=LLVMIntrinsic(f="minnum", i="smin", u="umin"),
                  vjp=(lambda g, a, b, y: select(a <= b, g, 0.0),
-                        lambda g, a, b, y: select(a <= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
+                        lambda g, a, b, y: select(a <= b, 0.0, g)),
+                 continuation=continuation.minimum, sample=[(-4, 4), (-4, 4)])
 
 maximum: Op = op("max", "N N -> N", "Larger of two; at a tie the derivative goes to the first.",
                  ref=np.fmax, lowering=LLVMIntrinsic(f="maxnum", i="smax", u="umax"),
                  vjp=(lambda g, a, b, y: select(a >= b, g, 0.0),
-                        lambda g, a, b, y: select(a >= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
+                        lambda g, a, b, y: select(a >= b, 0.0, g)),
+                 continuation=continuation.maximum, sample=[(-4, 4), (-4, 4)])
 
 # ---- rounding
 
 floor: Op = op("floor", "F -> F", "Largest whole number not above.",
-               ref=np.floor, lowering=LLVMIntrinsic(f="floor"), vjp=ZERO, sample=[(-4, 4)])
+               ref=np.floor, lowering=LLVMIntrinsic(f="floor"), vjp=ZERO,
+               continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 ceil: Op = op("ceil", "F -> F", "Smallest whole number not below.",
-              ref=np.ceil, lowering=LLVMIntrinsic(f="ceil"), vjp=ZERO, sample=[(-4, 4)])
+              ref=np.ceil, lowering=LLVMIntrinsic(f="ceil"), vjp=ZERO,
+              continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 # roundeven, not rint: the same in every rounding mode, and without floating-point exceptions.
 rint: Op = op("round", "F -> F", "Nearest whole number, halves to even.",
-              ref=np.rint, lowering=LLVMIntrinsic(f="roundeven"), vjp=ZERO, sample=[(-4, 4)])
+              ref=np.rint, lowering=LLVMIntrinsic(f="roundeven"), vjp=ZERO,
+              continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
-               ref=np.trunc, lowering=LLVMIntrinsic(f="trunc"), vjp=ZERO, sample=[(-4, 4)])
+               ref=np.trunc, lowering=LLVMIntrinsic(f="trunc"), vjp=ZERO,
+               continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 # ---- powers, exponentials, logarithms
 
@@ -165,11 +180,12 @@ trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
 sqrt: Op = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
               ref=np.sqrt, lowering=LLVMIntrinsic(f="sqrt"),
               vjp=(lambda g, x, y: select(y > 0, 0.5 * g / select(y > 0, y, 1.0), 0.0),),
-              sample=[(0.1, 9)])
+              continuation=ANALYTIC, sample=[(0.1, 9)])
 
 rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
                ref=lambda x: 1 / np.sqrt(x), lowering=Math("rsqrt", lambda x: 1.0 / sqrt(x)),
-               vjp=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),), sample=[(0.1, 9)])
+               vjp=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),),
+               continuation=ANALYTIC, sample=[(0.1, 9)])
 
 power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
                "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
@@ -180,57 +196,60 @@ power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x o
                           0.0)),
                       lambda g, x, p, y: unless_zero(g, select(
                           x > 0, g * y * log(select(x > 0, x, 1.0)), 0.0))),
-               sample=[(0.2, 4), (-2, 3)])
+               continuation=continuation.power, sample=[(0.2, 4), (-2, 3)])
 
 int_pow: Op = op("int_pow", "I I -> I", "Integer to the power of an integer; to a negative one the quotient "
                  "1 / a**-n rounded towards zero: 0 unless a is 1 or -1.",
                  ref=integer_power_reference, lowering=Expand(integer_power),
-                 vjp=ZERO, sample=[(-4, 4), (0, 9)], public=False)
+                 vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4), (0, 9)], public=False)
 
 exp: Op = op("exp", "F -> F", "Exponential.",
              ref=np.exp, lowering=Math("exp"),
-             vjp=(lambda g, x, y: unless_zero(g, g * y),), sample=[(-3, 3)])
+             vjp=(lambda g, x, y: unless_zero(g, g * y),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 log: Op = op("log", "F -> F", "Natural logarithm.",
              ref=np.log, lowering=Math("log"),
-             vjp=(lambda g, x, y: unless_zero(g, g / x),), sample=[(0.1, 9)])
+             vjp=(lambda g, x, y: unless_zero(g, g / x),), continuation=ANALYTIC, sample=[(0.1, 9)])
 
 exp2: Op = op("exp2", "F -> F", "2 to the power x.",
               ref=np.exp2, lowering=Math("exp2"),
-              vjp=(lambda g, x, y: unless_zero(g, g * y * _LN_2),), sample=[(-3, 3)])
+              vjp=(lambda g, x, y: unless_zero(g, g * y * _LN_2),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 log2: Op = op("log2", "F -> F", "Logarithm to the base 2.",
               ref=np.log2, lowering=Math("log2"),
-              vjp=(lambda g, x, y: unless_zero(g, g / (x * _LN_2)),), sample=[(0.1, 9)])
+              vjp=(lambda g, x, y: unless_zero(g, g / (x * _LN_2)),),
+              continuation=ANALYTIC, sample=[(0.1, 9)])
 
 # ---- angles [rad]
 
 sin: Op = op("sin", "F -> F", "Sine of x [rad].",
              ref=np.sin, lowering=Math("sin"),
-             vjp=(lambda g, x, y: unless_zero(g, g * cos(x)),), sample=[(-6, 6)])
+             vjp=(lambda g, x, y: unless_zero(g, g * cos(x)),), continuation=ANALYTIC, sample=[(-6, 6)])
 
 cos: Op = op("cos", "F -> F", "Cosine of x [rad].",
              ref=np.cos, lowering=Math("cos"),
-             vjp=(lambda g, x, y: unless_zero(g, -g * sin(x)),), sample=[(-6, 6)])
+             vjp=(lambda g, x, y: unless_zero(g, -g * sin(x)),), continuation=ANALYTIC, sample=[(-6, 6)])
 
 # By y rather than x: no second call of a trigonometric function.
 tan: Op = op("tan", "F -> F", "Tangent of x [rad].",
              ref=np.tan, lowering=Math("tan"),
-             vjp=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),), sample=[(-1.2, 1.2)])
+             vjp=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),),
+             continuation=ANALYTIC, sample=[(-1.2, 1.2)])
 
 asin: Op = op("asin", "F -> F", "Arc sine [rad]; derivative 0 at -1 and 1.",
               ref=np.arcsin, lowering=Math("asin"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
-                                            0.0),), sample=[(-0.9, 0.9)])
+                                            0.0),), continuation=ANALYTIC, sample=[(-0.9, 0.9)])
 
 acos: Op = op("acos", "F -> F", "Arc cosine [rad]; derivative 0 at -1 and 1.",
               ref=np.arccos, lowering=Math("acos"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, -g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
-                                            0.0),), sample=[(-0.9, 0.9)])
+                                            0.0),), continuation=ANALYTIC, sample=[(-0.9, 0.9)])
 
 atan: Op = op("atan", "F -> F", "Arc tangent [rad].",
               ref=np.arctan, lowering=Math("atan"),
-              vjp=(lambda g, x, y: mask_zero_adjoint(g, g / (1.0 + x * x)),), sample=[(-4, 4)])
+              vjp=(lambda g, x, y: mask_zero_adjoint(g, g / (1.0 + x * x)),),
+              continuation=ANALYTIC, sample=[(-4, 4)])
 
 atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as atan2(y, x); derivative 0 "
                "at the origin.",
@@ -239,88 +258,105 @@ atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as 
                           u * u + v * v > 0, g * u / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0)),
                       lambda g, v, u, y: unless_zero(g, select(
                           u * u + v * v > 0, -g * v / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0))),
-               sample=[(0.5, 4), (0.5, 4)])
+               continuation=continuation.atan2, sample=[(0.5, 4), (0.5, 4)])
 
 sinh: Op = op("sinh", "F -> F", "Hyperbolic sine.",
               ref=np.sinh, lowering=Math("sinh"),
-              vjp=(lambda g, x, y: unless_zero(g, g * cosh(x)),), sample=[(-3, 3)])
+              vjp=(lambda g, x, y: unless_zero(g, g * cosh(x)),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 cosh: Op = op("cosh", "F -> F", "Hyperbolic cosine.",
               ref=np.cosh, lowering=Math("cosh"),
-              vjp=(lambda g, x, y: unless_zero(g, g * sinh(x)),), sample=[(-3, 3)])
+              vjp=(lambda g, x, y: unless_zero(g, g * sinh(x)),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent.",
               ref=np.tanh, lowering=Math("tanh"),
-              vjp=(lambda g, x, y: times(g, 1.0 - y * y),), sample=[(-3, 3)])
+              vjp=(lambda g, x, y: times(g, 1.0 - y * y),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 # ---- the error function and the gamma function
 
 erf: Op = op("erf", "F -> F", "Error function.",
              ref=gamma.erf_reference, lowering=Math("erf"),
-             vjp=(lambda g, x, y: times(g, _2_BY_ROOT_PI * exp(-x * x)),), sample=[(-3, 3)])
+             vjp=(lambda g, x, y: times(g, _2_BY_ROOT_PI * exp(-x * x)),),
+             continuation=continuation.erf, sample=[(-3, 3)])
 
 erfc: Op = op("erfc", "F -> F", "1 - erf(x), exact where erf(x) is nearly 1.",
               ref=gamma.erfc_reference, lowering=Math("erfc"),
-              vjp=(lambda g, x, y: times(g, -_2_BY_ROOT_PI * exp(-x * x)),), sample=[(-3, 3)])
+              vjp=(lambda g, x, y: times(g, -_2_BY_ROOT_PI * exp(-x * x)),),
+              continuation=continuation.erfc, sample=[(-3, 3)])
 
 lgamma: Op = op("lgamma", "F -> F", "Logarithm of the absolute value of the gamma function; infinite at "
                 "0, -1, -2, ...",
                 ref=gamma.lgamma_reference, lowering=Math("lgamma"),
-                vjp=(lambda g, x, y: unless_zero(g, g * digamma(x)),), sample=[(0.1, 9)])
+                vjp=(lambda g, x, y: unless_zero(g, g * digamma(x)),),
+                continuation=continuation.lgamma, sample=[(0.1, 9)])
 
 digamma: Op = op("digamma", "F -> F", "Derivative of lgamma; infinite at 0, NaN at -1, -2, ...",
                  ref=gamma.digamma_reference, lowering=Expand(gamma.digamma),
-                 vjp=(lambda g, x, y: unless_zero(g, g * trigamma(x)),), sample=[(0.1, 20)])
+                 vjp=(lambda g, x, y: unless_zero(g, g * trigamma(x)),),
+                 continuation=continuation.digamma, sample=[(0.1, 20)])
 
 # The polygamma functions go on for ever; a refusal that names the reason ends the chain here.
 trigamma: Op = op("trigamma", "F -> F", "Derivative of digamma; infinite at 0, -1, -2, ...",
                   ref=gamma.trigamma_reference, lowering=Expand(gamma.trigamma),
                   vjp=NotDifferentiable("ds.trigamma has no derivative here",
                                "a third derivative of ds.lgamma is out of reach; ds.stop_grad(...) around "
-                               "ds.trigamma leaves it out"), sample=[(0.1, 20)])
+                               "ds.trigamma leaves it out"), continuation=UNKNOWN, sample=[(0.1, 20)])
 
 # ---- comparisons and logic
 
 lt: Op = op("lt", "N N -> b", "a < b.", ref=np.less, vjp=ZERO, public=False,
-            lowering=Instr(f="fcmp olt", i="icmp slt", u="icmp ult"), sample=[(-4, 4), (-4, 4)])
+            lowering=Instr(f="fcmp olt", i="icmp slt", u="icmp ult"),
+             continuation=BY_REAL_PART, sample=[(-4, 4), (-4, 4)])
 le: Op = op("le", "N N -> b", "a <= b.", ref=np.less_equal, vjp=ZERO, public=False,
-            lowering=Instr(f="fcmp ole", i="icmp sle", u="icmp ule"), sample=[(-4, 4), (-4, 4)])
+            lowering=Instr(f="fcmp ole", i="icmp sle", u="icmp ule"),
+             continuation=BY_REAL_PART, sample=[(-4, 4), (-4, 4)])
 gt: Op = op("gt", "N N -> b", "a > b.", ref=np.greater, vjp=ZERO, public=False,
-            lowering=Instr(f="fcmp ogt", i="icmp sgt", u="icmp ugt"), sample=[(-4, 4), (-4, 4)])
+            lowering=Instr(f="fcmp ogt", i="icmp sgt", u="icmp ugt"),
+             continuation=BY_REAL_PART, sample=[(-4, 4), (-4, 4)])
 ge: Op = op("ge", "N N -> b", "a >= b.", ref=np.greater_equal, vjp=ZERO, public=False,
-            lowering=Instr(f="fcmp oge", i="icmp sge", u="icmp uge"), sample=[(-4, 4), (-4, 4)])
+            lowering=Instr(f="fcmp oge", i="icmp sge", u="icmp uge"),
+             continuation=BY_REAL_PART, sample=[(-4, 4), (-4, 4)])
 eq: Op = op("eq", "T T -> b", "a == b.", ref=np.equal, vjp=ZERO, public=False,
-            lowering=Instr(f="fcmp oeq", i="icmp eq", b="icmp eq"), sample=[(-4, 4), (-4, 4)])
+            lowering=Instr(f="fcmp oeq", i="icmp eq", b="icmp eq"),
+             continuation=BY_REAL_PART, sample=[(-4, 4), (-4, 4)])
 # une, unlike the ordered comparisons above: NaN differs from everything, as in Python.
 ne: Op = op("ne", "T T -> b", "a != b.", ref=np.not_equal, vjp=ZERO, public=False,
-            lowering=Instr(f="fcmp une", i="icmp ne", b="icmp ne"), sample=[(-4, 4), (-4, 4)])
+            lowering=Instr(f="fcmp une", i="icmp ne", b="icmp ne"),
+             continuation=BY_REAL_PART, sample=[(-4, 4), (-4, 4)])
 
 logical_and: Op = op("and", "B B -> B", "Both.", ref=np.logical_and, lowering=Instr(b="and"),
-                     vjp=ZERO, sample=[(0, 1), (0, 1)], public=False)
+                     vjp=ZERO, continuation=BY_REAL_PART, sample=[(0, 1), (0, 1)], public=False)
 logical_or: Op = op("or", "B B -> B", "Either.", ref=np.logical_or, lowering=Instr(b="or"),
-                    vjp=ZERO, sample=[(0, 1), (0, 1)], public=False)
+                    vjp=ZERO, continuation=BY_REAL_PART, sample=[(0, 1), (0, 1)], public=False)
 logical_not: Op = op("not", "B -> B", "Negation of a boolean.", ref=np.logical_not,
-                     lowering=Expand(lambda x: ne(x, True)), vjp=ZERO, sample=[(0, 1)],
+                     lowering=Expand(lambda x: ne(x, True)), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(0, 1)],
                      public=False)
 
 bit_and: Op = op("bit_and", "J J -> J", "Bitwise and.", ref=np.bitwise_and, lowering=Instr(i="and", b="and"),
-                 vjp=ZERO, sample=[(0, 99), (0, 99)], public=False)
+                 vjp=ZERO, continuation=BY_REAL_PART, sample=[(0, 99), (0, 99)], public=False)
 bit_or: Op = op("bit_or", "J J -> J", "Bitwise or.", ref=np.bitwise_or, lowering=Instr(i="or", b="or"),
-                vjp=ZERO, sample=[(0, 99), (0, 99)], public=False)
+                vjp=ZERO, continuation=BY_REAL_PART, sample=[(0, 99), (0, 99)], public=False)
 bit_xor: Op = op("bit_xor", "J J -> J", "Bitwise exclusive or.", ref=np.bitwise_xor,
-                 lowering=Instr(i="xor", b="xor"), vjp=ZERO, sample=[(0, 99), (0, 99)],
+                 lowering=Instr(i="xor", b="xor"), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(0, 99), (0, 99)],
                  public=False)
 bit_not: Op = op("bit_not", "I -> I", "Bitwise complement.", ref=np.bitwise_not,
-                 lowering=Expand(lambda x: bit_xor(x, -1)), vjp=ZERO, sample=[(0, 99)],
+                 lowering=Expand(lambda x: bit_xor(x, -1)), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(0, 99)],
                  public=False)
 shl: Op = op("shl", "I I -> I", "Shift left; 0 where all bits are shifted out.", ref=np.left_shift,
-             lowering=Expand(shift_left), vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
+             lowering=Expand(shift_left), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(0, 99), (0, 7)], public=False)
 shr: Op = op("shr", "I I -> I", "Shift right; keeps the sign of signed integers.", ref=np.right_shift,
-             lowering=Expand(shift_right), vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
+             lowering=Expand(shift_right), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(0, 99), (0, 7)], public=False)
 int_shl: Op = op("int_shl", "I I -> I", "Shift left by less than the width.", ref=np.left_shift,
-                 lowering=Instr(i="shl"), vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
+                 lowering=Instr(i="shl"), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(0, 99), (0, 7)], public=False)
 int_shr: Op = op("int_shr", "I I -> I", "Shift right by less than the width.", ref=np.right_shift,
-                 lowering=Instr(i="ashr", u="lshr"), vjp=ZERO, sample=[(0, 99), (0, 7)],
+                 lowering=Instr(i="ashr", u="lshr"), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(0, 99), (0, 7)],
                  public=False)
 
 # The untaken side gets an adjoint of exactly 0; the guards of `formulas.py` keep it 0 from there
@@ -329,22 +365,24 @@ select: Op = op("select", "B T T -> T", "a where the condition holds, else b; bo
                 ref=np.where, lowering=CUSTOM_LOWERING,
                 vjp=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0),
                        lambda g, c, a, b, y: select(c, 0.0, g)),
-                sample=[(0, 1), (-4, 4), (-4, 4)])
+                continuation=ANALYTIC, sample=[(0, 1), (-4, 4), (-4, 4)])
 
 isnan: Op = op("isnan", "F -> b", "Whether it is not a number.", ref=np.isnan,
-               lowering=Expand(lambda x: ne(x, x)), vjp=ZERO, sample=[(-4, 4)])
+               lowering=Expand(lambda x: ne(x, x)), vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4)])
 isinf: Op = op("isinf", "F -> b", "Whether it is infinite.", ref=np.isinf,
-               lowering=Expand(lambda x: eq(fabs(x), float("inf"))), vjp=ZERO, sample=[(-4, 4)])
+               lowering=Expand(lambda x: eq(fabs(x), float("inf"))), vjp=ZERO,
+             continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 # ---- conversion, gradient control, random bits
 
 cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose their fraction on the way to "
               "integers, and stay within their range.", ref=lambda x: x, lowering=CUSTOM_LOWERING,
-              vjp=(lambda g, x, y: cast_to(g, x.type.scalar),), sample=[(-4, 4)], public=False)
+              vjp=(lambda g, x, y: cast_to(g, x.type.scalar),),
+             continuation=ANALYTIC, sample=[(-4, 4)], public=False)
 
 # A row rather than nothing at all: the op must survive until the reverse pass has read its rule.
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
-                   lowering=Expand(lambda x: x), vjp=ZERO, sample=[(-4, 4)])
+                   lowering=Expand(lambda x: x), vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 spectral_gradient: Op = op(
     "spectral_gradient", "F -> F", "The value itself: a gradient made of eigenvectors or singular vectors.",
@@ -353,18 +391,19 @@ spectral_gradient: Op = op(
         "a second derivative of a decomposition is refused: where eigenvalues or singular values "
         "are equal, it does not follow from their vectors",
         "use ds.polar_decompose, which has second derivatives"),
-    sample=[(-4, 4)], public=False)
+    continuation=ANALYTIC, sample=[(-4, 4)], public=False)
 
 drop_rounding: Op = op(
     "drop_rounding", "F F -> F",
     "0 where |x| <= limit: what rounding has left of 0; else, and in derivatives, x.",
     ref=lambda x, limit: np.where(np.abs(x) <= limit, 0, x),
     lowering=Expand(lambda x, limit: select(le(absolute(x), limit), 0.0, x)),
-    vjp=(lambda g, x, limit, y: g, ZERO), sample=[(1, 4), (0, 0.5)], public=False)
+    vjp=(lambda g, x, limit, y: g, ZERO),
+    continuation=lambda x, limit: x, sample=[(1, 4), (0, 0.5)], public=False)
 
 random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, counter).",
                     ref=random_bits_reference, lowering=Expand(random_bits),
-                    vjp=ZERO, sample=[(0, 9), (0, 9), (0, 9)], public=False)
+                    vjp=ZERO, continuation=BY_REAL_PART, sample=[(0, 9), (0, 9), (0, 9)], public=False)
 
 # ---- tensors as wholes
 
@@ -372,44 +411,47 @@ random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, 
 build: Op = op("build", "S...", "A vector or matrix of scalars, in row order.",
                ref=shapes.build_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.build,
                vjp=lambda k, g, xs, y: extract(g, *shapes.position(y.type, k)),
-               linear="together", sample=[], public=False)
+               linear="together", continuation=ANALYTIC, sample=[], public=False)
 
 extract: Op = op("extract", "V I I", "One element of a vector or matrix; indices may be run-time values.",
                  ref=lambda t, *i: t[tuple(int(k) for k in i)], lowering=CUSTOM_LOWERING,
                  infer_type=shapes.extract,
                  vjp=lambda k, g, xs, y: insert(shapes.zeros(xs[0].type), g, *xs[1:]) if k == 0 else None,
-                 linear="together", sample=[], public=False)
+                 linear="together", continuation=ANALYTIC, sample=[], public=False)
 
 insert: Op = op("insert", "V S I I", "A copy with one element replaced.",
                 ref=shapes.insert_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.insert,
                 vjp=lambda k, g, xs, y: (insert(g, 0.0, *xs[2:]) if k == 0 else
                                            extract(g, *xs[2:]) if k == 1 else None),
-                linear="together", sample=[], public=False)
+                linear="together", continuation=ANALYTIC, sample=[], public=False)
 
 broadcast: Op = op("broadcast", "S", "A scalar in every element of a vector or matrix.",
                    ref=lambda x: x, lowering=CUSTOM_LOWERING, infer_type=shapes.given,
-                   vjp=lambda k, g, xs, y: reduce_sum(g), linear="together", sample=[], public=False)
+                   vjp=lambda k, g, xs, y: reduce_sum(g), linear="together",
+                   continuation=ANALYTIC, sample=[], public=False)
 
 reduce_sum: Op = op("sum", "V", "Sum of the elements.",
                     ref=np.sum, lowering=CUSTOM_LOWERING, infer_type=shapes.scalar_of,
                     vjp=lambda k, g, xs, y: broadcast_to(g, xs[0].type),
-                    linear="together", sample=[], public=False)
+                    linear="together", continuation=ANALYTIC, sample=[], public=False)
 
 transpose: Op = op("transpose", "V", "Matrix with rows and columns exchanged.",
                    ref=np.transpose, lowering=CUSTOM_LOWERING, infer_type=shapes.transpose,
-                   vjp=lambda k, g, xs, y: transpose(g), linear="together", sample=[], public=False)
+                   vjp=lambda k, g, xs, y: transpose(g), linear="together",
+                   continuation=ANALYTIC, sample=[], public=False)
 
 matmul: Op = op("matmul", "V V", "Product of two matrices, or of a matrix and a vector.",
                 ref=np.matmul, lowering=CUSTOM_LOWERING, infer_type=shapes.matmul,
                 vjp=lambda k, g, xs, y: mask_zero_adjoints(g, (
                     (matmul(g, transpose(xs[1])) if len(xs[1].type.shape) == 2 else outer(g, xs[1]))
-                    if k == 0 else matmul(transpose(xs[0]), g))), linear="each", sample=[], public=False)
+                    if k == 0 else matmul(transpose(xs[0]), g))), linear="each",
+                continuation=ANALYTIC, sample=[], public=False)
 
 outer: Op = op("outer", "V V", "Matrix of the products of two vectors' elements.",
                ref=np.outer, lowering=CUSTOM_LOWERING, infer_type=shapes.outer,
                vjp=lambda k, g, xs, y: mask_zero_adjoints(
                    g, matmul(g, xs[1]) if k == 0 else matmul(transpose(g), xs[0])),
-               linear="each", sample=[], public=False)
+               linear="each", continuation=ANALYTIC, sample=[], public=False)
 # fmt: on
 
 PUBLIC = {row.name: row for row in op_rows.TABLE.values() if row.public}

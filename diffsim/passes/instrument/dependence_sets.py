@@ -35,7 +35,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.op import CUSTOM_LOWERING, TABLE, ZERO, Op, Zero
+from diffsim.ir.op import CUSTOM_LOWERING, TABLE, UNKNOWN, ZERO, Op, Zero
 from diffsim.ir.traversal import outs, task_statements
 from diffsim.ir.types import bool_, tensor, u64
 from diffsim.passes.autodiff.custom_calls import Inliner
@@ -49,6 +49,7 @@ _DEPENDS = Op(
     ref=lambda a, b: a,
     lowering=CUSTOM_LOWERING,
     vjp=ZERO,
+    continuation=UNKNOWN,
     sample=[(-1, 1), (-1, 1)],
     public=False,
 )
