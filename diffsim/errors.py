@@ -415,6 +415,12 @@ class GlobalDataAccessError(AutodiffError):
 class MissingGradientError(AutodiffError):
     """A float field on the way from the inputs to the loss has no gradient."""
 
+    def advising(self, *, switch: bool = True) -> AutodiffError:
+        """Return the error with its advice alone: to declare one field is less than to lift all rules."""
+        made = super().advising(switch=False)
+        made.is_lifted = switch
+        return made
+
 
 class AccessError(DiffsimError, IndexError):
     """An index out of bounds, a failed assertion or an integer divided by 0, seen with `debug=True`."""

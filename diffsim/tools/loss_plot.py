@@ -36,11 +36,13 @@ def plot_loss(losses: Any, path: Any, label: str = "loss") -> None:
     count = np.arange(1, len(curve.losses) + 1)
     axes.plot(count, curve.losses, ".-", color="tab:blue", lw=1, ms=3, label="each iteration")
     best = np.fmin.accumulate(curve.losses)
-    axes.plot(count, best, color="tab:red", lw=2, label="best so far")
+    alone = "o" if len(count) == 1 else ""  # one point makes no line
+    axes.plot(count, best, color="tab:red", lw=2, marker=alone, label="best so far")
     axes.set(xlabel="iteration", ylabel=curve.label)
     if spans_decades(curve.losses):
         axes.set_yscale("log")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlim(0.5 if len(count) < 10 else None, len(count) + 0.5 if len(count) < 10 else None)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.grid(alpha=0.3)
     axes.legend()
     save_figure(figure, target)

@@ -143,6 +143,11 @@ def test_losses_are_drawn(tmp_path):
     # Iterations are whole: the axis of so few has no ticks between them.
     assert b"<!-- 1.25 -->" not in (tmp_path / "loss.svg").read_bytes()
     assert b"<!-- 2 -->" in (tmp_path / "loss.svg").read_bytes()
+    ds.tools.plot_loss([2.0], tmp_path / "one.svg")
+    text = (tmp_path / "one.svg").read_text()
+    assert "fill: #d62728" in text, "one point is a dot: there is no line"
+    assert "<!-- 1 -->" in text
+    assert "<!-- 1.02 -->" not in text
     for losses in ([], [[1.0, 2.0]]):
         with pytest.raises(ds.FieldError, match="one number for each iteration"):
             ds.tools.plot_loss(losses, tmp_path / "b.png")

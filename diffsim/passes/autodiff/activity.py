@@ -209,9 +209,9 @@ def missing_gradient(s: Store | Atomic, reader: str = "", name: str = "") -> Mis
         name: the program's name for the memory, if that is not the kernel's.
     """
     name = name or s.mem.name
-    read = f", and {reader} reads it" if reader else ""
+    missing = f", has none itself, and {reader} reads it" if reader else ", and has none itself"
     return MissingGradientError(
-        f"{name} is given a value that depends on something with a gradient, has none itself{read}: the "
+        f"{name} is given a value that depends on something with a gradient{missing}: the "
         "chain of derivatives would break here without a word",
         s.span,
         hint=f"declare {name} with needs_grad=True, or cut the chain on purpose: ds.stop_grad(value)",

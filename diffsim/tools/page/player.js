@@ -291,13 +291,16 @@ function curve(given, canvas) {
     }
 
     function line(values, colour, size) {
-      context.strokeStyle = colour;
+      context.strokeStyle = context.fillStyle = colour;
       context.lineWidth = size;
       context.beginPath();
-      let go = "moveTo";
+      const seen = (k) => Number.isFinite(values[k] ?? NaN);
       values.forEach((value, k) => {
-        if (value === null || !Number.isFinite(value)) go = "moveTo";
-        else { context[go](px(at[k]), py(value)); go = "lineTo"; }
+        if (!seen(k)) return;
+        if (seen(k - 1)) context.lineTo(px(at[k]), py(value));
+        else context.moveTo(px(at[k]), py(value));
+        // One point alone makes no line.
+        if (!seen(k - 1) && !seen(k + 1)) context.fillRect(px(at[k]) - 2 * size, py(value) - 2 * size, 4 * size, 4 * size);
       });
       context.stroke();
     }
