@@ -106,6 +106,20 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     # Thousands of collected tests live to the end: the garbage collector need not visit them each time.
+    _leave_in_peace()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Nor need it visit the kernels of the files that are done: some tests call it in a loop."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path:
+            _leave_in_peace()
+
+
+def _leave_in_peace():
     gc.collect()
     gc.freeze()
 
