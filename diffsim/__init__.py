@@ -121,7 +121,14 @@ from diffsim.lang.frontend.functions.custom_derivatives import adjoint, grad
 from diffsim.lang.frontend.functions.inline_llvm import func_native
 from diffsim.lang.frontend.narrowing import PrecisionLoss
 from diffsim.lang.host.annotations import template
-from diffsim.lang.host.func import data_oriented, func, func_grad, func_replay
+from diffsim.lang.host.func import (
+    data_oriented,
+    func,
+    func_grad,
+    func_replay,
+    pyfunc,
+    real_func,
+)
 from diffsim.lang.host.hooks import RuntimeHooks as _RuntimeHooks
 from diffsim.lang.host.hooks import install as _install
 from diffsim.lang.host.unsupported import absent
@@ -348,10 +355,12 @@ __all__ = [
     "polar_decompose",
     "pow",
     "profiler",
+    "pyfunc",
     "python",
     "randn",
     "random",
     "raw_mod",
+    "real_func",
     "reset",
     "rgb_to_hex",
     "root",

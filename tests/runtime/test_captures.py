@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.errors import KernelStateError, KernelSyntaxError
+from diffsim.errors import KernelStateError
 
 
 class Body:
@@ -215,13 +215,18 @@ def test_a_gradient_with_a_new_object_of_constants():
         assert x.grad.to_numpy().tolist() == [a + 10] * 2
 
 
-def test_a_dictionary_is_not_unrolled():
+def test_a_dictionary_that_is_unrolled_is_watched():
     out, table = number(), {"a": 1.0}
 
     @ds.kernel
     def run():
-        for k in ds.static(table):
-            out[None] += table[k]
+        for _, v in ds.static(table.items()):
+            out[None] += v
 
-    with pytest.raises(KernelSyntaxError, match="a dictionary can not be unrolled"):
-        run()
+    run()
+    assert out[None] == 1.0
+    for change in ({"a": 2.0}, {"a": 1.0, "b": 3.0}):
+        table.clear()
+        table.update(change)
+        with pytest.raises(KernelStateError):
+            run()

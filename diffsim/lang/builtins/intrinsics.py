@@ -26,6 +26,7 @@ from diffsim.lang.frontend import (
     tasks,
 )
 from diffsim.lang.frontend.context import DRAWS, LoopOptions, TranslationContext
+from diffsim.lang.frontend.functions import containers
 from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, PythonObject
 from diffsim.lang.host.annotations import scalar_type
@@ -92,13 +93,8 @@ def _static(
             f"{describe(thing)} can not be unrolled",
             f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
         )
-    # Its observation compares no keys, so a launch would not notice a new one.
     if isinstance(thing, dict):
-        raise cx.syntax(
-            node,
-            "a dictionary can not be unrolled: it may grow",
-            "loop over a tuple of its keys, made outside of the kernel",
-        )
+        return iteration_spaces.Static(containers.keys(cx, thing, node))
     # From the class: `hasattr` of an object may run code of the program.
     if hasattr(type(thing), "__iter__") and not isinstance(thing, str):
         # Before the list is made; a generator has no length, and is consumed.

@@ -27,7 +27,15 @@ from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
 from diffsim.lang.frontend.operators import arithmetic, folding
 from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.subscripts import resolve_component
-from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar
+from diffsim.lang.frontend.values import (
+    BoundPlace,
+    Evaluated,
+    KernelContainer,
+    KernelLocal,
+    Place,
+    StructValue,
+    StructVar,
+)
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
@@ -62,7 +70,11 @@ def assign_to(
     """
     source = source or target
     if isinstance(target, ast.Name):
-        assign_local(cx, target.id, thing, target)
+        bound = cx.env.get(target.id)
+        if isinstance(bound, BoundPlace):
+            _store(cx, subscripts.bound_place(bound), thing, source)
+        else:
+            assign_local(cx, target.id, thing, target)
         return
     if isinstance(target, (ast.Tuple, ast.List)):
         parts = thing
@@ -129,15 +141,24 @@ def _assign_part(
             cx.builder.store(mem, index, stored(cx, mem, index, one, source))
         return
     place = subscripts.resolve_place(cx, target)
+    if place is not None:
+        _store(cx, place, thing, source)
+        return
+    partial_assignments.assign(cx, target, thing, source)
+
+
+def _store(
+    cx: TranslationContext,
+    place: structs.StructPlace | Place,
+    thing: Evaluated,
+    source: ast.expr,
+) -> None:
+    """Store into an element of a field."""
     if isinstance(place, structs.StructPlace):
         new = structs.of_type(cx, thing, place.type, "the value", source)
         structs.store(cx, place, new, source)
         return
-    if place is not None:
-        mem, index = place
-        cx.builder.store(mem, index, stored(cx, mem, index, thing, source))
-        return
-    partial_assignments.assign(cx, target, thing, source)
+    cx.builder.store(*place, stored(cx, *place, thing, source))
 
 
 def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: ast.expr) -> None:
@@ -162,7 +183,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
         if want.shape and not thing.type.shape:
             thing = cx.builder.broadcast(thing, want)
     # All lanes would write the same memory.
-    if isinstance(old, KernelLocal) and cx.in_task:
+    if isinstance(old, (KernelLocal, KernelContainer)) and cx.in_task:
         raise tasks.race_error(cx, name, target)
     # A number in an assignment becomes a value with a type: it may be changed in a loop or branch later.
     if isinstance(thing, folding.Number):

@@ -22,8 +22,10 @@ from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import (
+    containers,
     custom_derivatives,
     inlining,
+    parents,
     printing,
     python_calls,
     structs,
@@ -32,13 +34,13 @@ from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.frontend.operators import arithmetic, folding
 from diffsim.lang.frontend.values import Evaluated, PythonObject
 from diffsim.lang.host.annotations import as_of_now
-from diffsim.lang.host.func import BoundFunc, Func, Given
+from diffsim.lang.host.func import BoundFunc, Func, Given, PyFunc, RealFunc
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import advice, describe
-from diffsim.lang.types.matrix import Matrix
+from diffsim.lang.types.matrix import UNBOUND, Matrix
 from diffsim.lang.types.structs import StructType
 from diffsim.lang.types.vector import Vector
 
@@ -55,16 +57,15 @@ def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     if function is breakpoint:
         printing.stop(cx, node)
         return None
+    if function is super:
+        return parents.call(cx, node)
     args = arguments(cx, node)
     kwargs = {}
     for k in node.keywords:
         if k.arg is None:
-            raise cx.syntax(
-                k.value,
-                "** (unpacking of keywords) can not be used in a kernel",
-                "name each of them",
-            )
-        kwargs[k.arg] = expressions.expr(cx, k.value)
+            kwargs.update(_unpacked(cx, k.value))
+        else:
+            kwargs[k.arg] = expressions.expr(cx, k.value)
     cx.builder.span = cx.span(node)  # arguments have set the place to their own lines
     try:
         return _dispatch(cx, node, function, args, kwargs)
@@ -90,9 +91,23 @@ def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
                     a, f"{describe(many)} can not be unpacked", "only lists and vectors can"
                 )
             args.extend(many)
+        elif isinstance(a, ast.GeneratorExp):  # consumed by the call, as a list is
+            args.append(containers.comprehension(cx, a))
         else:
             args.append(expressions.expr(cx, a))
     return args
+
+
+def _unpacked(cx: TranslationContext, node: ast.expr) -> dict[str, Evaluated]:
+    """Evaluate `**options` in a call."""
+    thing = expressions.expr(cx, node)
+    if not isinstance(thing, dict) or not all(isinstance(k, str) for k in thing):
+        raise cx.type_error(
+            node,
+            f"{describe(thing)} can not be unpacked to keyword arguments",
+            "only a dictionary can, whose keys are texts",
+        )
+    return dict(containers.items(cx, thing, node))
 
 
 def _dispatch(
@@ -134,27 +149,77 @@ def _dispatch(
             f"{function.__name__} is a kernel, and a kernel can not call a kernel",
             "make it a @ds.func, or launch both from Python one after the other",
         )
+    if is_ours(function) and getattr(function, "_diffsim_struct", False):
+        return structs.make_nameless(cx, node, args, kwargs)
     if function is Matrix or function is Vector:
         return _matrix(cx, node, args, kwargs, vector=function is Vector)
-    if function in (Matrix.rows, Matrix.cols):
-        if len(args) != 1 or not isinstance(args[0], (list, tuple)):
-            raise cx.type_error(
-                node, "a matrix is made of one list of vectors", "write ds.Matrix.rows([a, b])"
-            )
-        made = cx.tensor_of_rows(args[0], node)
-        return made if function is Matrix.rows else cx.builder.op(transpose, (made,))
-    if function is Matrix.diag:
-        if len(args) != 2 or type(args[0]) is not int or args[0] < 1:
-            raise cx.type_error(
-                node, "Matrix.diag takes a constant size and a value", "write ds.Matrix.diag(3, a)"
-            )
-        made = cx.value(folding.fold(cx, node, Matrix.diag, args[0], 1.0), node)
-        return made * cx.value(args[1], node)
-    # Builtins that work on run-time values too; other functions of Python follow last.
+    # Builtins, and functions of matrices, that work on run-time values too; other functions of Python follow.
     mapped = python_calls.BUILTINS.get(function) if is_hashable(function) else None
+    mapped = mapped or _of_matrices(function)
     if mapped is not None:
         return mapped(cx, node, args, kwargs)
     return python_calls.call(cx, node, function, args, kwargs)
+
+
+def _of_matrices(function: Any) -> Callable[..., Any] | None:
+    """Return what translates a constructor or an unbound method of `ds.Matrix`; None for other functions."""
+    if function in (Matrix.rows, Matrix.cols):
+        return functools.partial(_of_vectors, columns=function is Matrix.cols)
+    if function is Matrix.diag:
+        return _diagonal
+    name = UNBOUND.get(function) if is_hashable(function) else None
+    return None if name is None else functools.partial(_unbound, name)
+
+
+def _of_vectors(
+    cx: TranslationContext,
+    node: ast.Call,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+    *,
+    columns: bool,
+) -> Value:
+    """Translate `ds.Matrix.rows([a, b])` and `ds.Matrix.cols([a, b])`."""
+    if kwargs or len(args) != 1 or not isinstance(args[0], (list, tuple)):
+        raise cx.type_error(
+            node, "a matrix is made of one list of vectors", "write ds.Matrix.rows([a, b])"
+        )
+    made = cx.tensor_of_rows(args[0], node)
+    return cx.builder.op(transpose, (made,)) if columns else made
+
+
+def _diagonal(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Value:
+    """Translate `ds.Matrix.diag(dim=3, val=a)`."""
+    given = dict(zip(("dim", "val"), args, strict=False)) | kwargs
+    size = given.get("dim")
+    if given.keys() != {"dim", "val"} or len(args) > 2 or type(size) is not int or size < 1:
+        raise cx.type_error(
+            node, "Matrix.diag takes a constant size and a value", "write ds.Matrix.diag(3, a)"
+        )
+    made = cx.value(folding.fold(cx, node, Matrix.diag, size, 1.0), node)
+    return made * cx.value(given["val"], node)
+
+
+def _unbound(
+    name: str,
+    cx: TranslationContext,
+    node: ast.Call,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+) -> Evaluated:
+    """Translate `ds.Vector.normalized(v, eps)`, a method with its owner as the first argument."""
+    owner = args[0] if args else None
+    if not isinstance(owner, Matrix):
+        owner = cx.value(owner, node, "the first argument")
+        if not owner.type.shape:
+            raise cx.type_error(
+                node,
+                f".{name} takes a vector or matrix first, not {an(owner.type)}",
+                f"write v.{name}()",
+            )
+    return _method(cx, node, expressions.Method(name, owner), args[1:], kwargs)
 
 
 def _func(
@@ -360,6 +425,8 @@ def is_literal(thing: Evaluated) -> bool:
 
 _CALLED: dict[type, Callable[..., Any]] = {
     Func: _func,
+    PyFunc: _func,
+    RealFunc: _func,
     BoundFunc: _bound_func,
     expressions.Method: _method,
     StructType: structs.make,

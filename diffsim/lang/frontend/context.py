@@ -30,12 +30,16 @@ from diffsim.ir.op import TABLE
 from diffsim.ir.traversal import Rewriter
 from diffsim.ir.types import Type, i32
 from diffsim.lang.frontend.values import (
+    BoundPlace,
     Environment,
     Evaluated,
+    KernelContainer,
     KernelLocal,
     StructValue,
     StructVar,
     Undefined,
+    of_parts,
+    parts_of,
 )
 from diffsim.lang.host.field_like import is_any_field, is_field
 from diffsim.lang.host.inspection import is_of_program
@@ -271,6 +275,8 @@ class TranslationContext:
             # 1. Locals. Those in memory are loaded at each use, since another lane may have changed them.
             if isinstance(found, StructVar):
                 return load_struct(self, found, name), None
+            if isinstance(found, BoundPlace):
+                return found.load(self, node), None
             return load_local(self, found), None
         # As in Python, a name that is assigned anywhere in a function is a local in all of it.
         if name in frame.locals:
@@ -542,7 +548,16 @@ def load_struct(cx: TranslationContext, var: StructVar, name: str) -> StructValu
 
 def load_local(cx: TranslationContext, thing: Evaluated) -> Evaluated:
     """Return a local as a value, loading it first if it lives in a temporary."""
-    return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, KernelLocal) else thing
+    if isinstance(thing, KernelLocal):
+        return cx.builder.load(cx.use(thing.mem), ())
+    return _load_parts(cx, thing.form) if isinstance(thing, KernelContainer) else thing
+
+
+def _load_parts(cx: TranslationContext, form: Evaluated) -> Evaluated:
+    parts = parts_of(form)
+    if parts is None:
+        return load_local(cx, form)
+    return of_parts(form, [_load_parts(cx, part) for part in parts])
 
 
 class Constants(Rewriter):

@@ -15,14 +15,14 @@ import numpy as np
 from diffsim.errors import DiffsimError
 from diffsim.ir.nodes import Const, Dim, Mem, Value
 from diffsim.ir.types import ScalarType, an, bool_
-from diffsim.lang.frontend import calls, iteration_spaces, subscripts
+from diffsim.lang.frontend import assignments, calls, subscripts
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.operators import arithmetic, comparison, short_circuit
+from diffsim.lang.frontend.functions import containers
+from diffsim.lang.frontend.operators import arithmetic, comparison, short_circuit, slicing
 from diffsim.lang.frontend.operators.folding import fold
-from diffsim.lang.frontend.values import Evaluated, PythonObject
+from diffsim.lang.frontend.values import Evaluated
 from diffsim.lang.host.field_like import FieldLike, is_field
 from diffsim.lang.host.inspection import is_of_program
-from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
 
@@ -101,20 +101,17 @@ _LISTS = "use a list, a vector or a field; what is known before can be made outs
 _YIELD = "store the values into a field"
 _UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Lambda: ("a lambda", "define a function with @ds.func"),
-    ast.Dict: ("a dictionary", _LISTS),
-    ast.DictComp: ("a dictionary comprehension", _LISTS),
     ast.Set: ("a set", _LISTS),
     ast.SetComp: ("a set comprehension", _LISTS),
-    ast.GeneratorExp: ("a generator expression", "put it into brackets, [...], or write a loop"),
+    ast.GeneratorExp: (
+        "a generator expression",
+        "put it into brackets, [...]; sum, any, all, min and max take it as it is",
+    ),
     ast.Await: ("await", "leave it out"),
     ast.Yield: ("yield", _YIELD),
     ast.YieldFrom: ("yield", _YIELD),
     ast.Starred: ("* (unpacking)", "name the elements one by one"),
     ast.JoinedStr: ("an f-string", "only print takes one; kernels compute with numbers"),
-    ast.NamedExpr: (
-        "an assignment inside of an expression (:=)",
-        "write the assignment as a statement of its own",
-    ),
 }
 
 
@@ -191,6 +188,9 @@ def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Evaluated:
     x = expr(cx, node.operand)
     if not isinstance(node.op, ast.Not):
         return arithmetic.unary(cx, type(node.op), x, node)
+    # Of a vector of truths element by element, as the comparison that made it.
+    if isinstance(x, Value) and x.type.shape and x.type.is_bool:
+        return cx.builder.named("not", x)
     # `not` asks for the truth, the other operators for the value.
     known = truth(cx, x, node.operand)
     return cx.builder.named("not", known) if isinstance(known, Value) else not known
@@ -217,7 +217,7 @@ def _subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
 
 
 def _slice(cx: TranslationContext, node: ast.Slice) -> Evaluated:
-    return subscripts.slice_node(cx, node)
+    return slicing.slice_node(cx, node)
 
 
 # ---- attributes, elements, calls, comprehensions
@@ -227,47 +227,19 @@ def _call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     return calls.call(cx, node)
 
 
-def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Evaluated:
-    """Unroll a list comprehension over things known at compile time."""
-    if len(node.generators) != 1 or node.generators[0].is_async:
-        raise cx.syntax(
-            node,
-            "a list comprehension in a kernel has one `for`",
-            "put one into the other, or write loops",
-        )
-    (generator,) = node.generators
-    items: PythonObject = expr(cx, generator.iter)
-    # The length of a vector is known at compile time, its elements are not.
-    if isinstance(items, Value) and len(items.type.shape) == 1:
-        items = linalg.elements(items)
-    if not hasattr(type(items), "__iter__") or is_field(items):
-        raise cx.syntax(
-            generator.iter,
-            "a list comprehension runs over things known at compile time",
-            "use range(n) with a constant n, or write a loop",
-        )
-    # A container or iterator of the program: its items are observed as one call of `list`.
-    if not isinstance(items, (list, tuple, iteration_spaces.Static, iteration_spaces.NdRange)):
-        items = fold(cx, generator.iter, list, items)
-    made = []
-    # As in Python, the target's names are local to the comprehension.
-    names = [n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)]
-    saved = {n: cx.env[n] for n in names if n in cx.env}
-    for item in items:
-        iteration_spaces.bind_target(cx, generator.target, item)
-        tests = [condition(cx, t) for t in generator.ifs]
-        if any(isinstance(t, Value) for t in tests):
-            raise cx.syntax(
-                node,
-                "the condition of a list comprehension must be known before the launch",
-                "write a loop",
-            )
-        if all(tests):
-            made.append(expr(cx, node.elt))
-    for name in names:
-        cx.env.pop(name, None)
-    cx.env.update(saved)
-    return made
+def _comprehension(cx: TranslationContext, node: ast.ListComp | ast.DictComp) -> Evaluated:
+    return containers.comprehension(cx, node)
+
+
+def _dictionary(cx: TranslationContext, node: ast.Dict) -> Evaluated:
+    return containers.display(cx, node)
+
+
+def _named(cx: TranslationContext, node: ast.NamedExpr) -> Evaluated:
+    """Translate `(name := value)`: an assignment, whose value is that of the name after it."""
+    assignments.assign_to(cx, node.target, expr(cx, node.value), node.value)
+    name = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+    return cx.lookup(name)
 
 
 # Dispatch by the exact class of the node: the parser makes no instances of subclasses.
@@ -275,5 +247,6 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[..., Any]] = {
     ast.Constant: _constant, ast.Name: _name, ast.List: _sequence, ast.Tuple: _sequence, ast.BinOp: _binary,
     ast.UnaryOp: _unary, ast.Compare: _compare, ast.BoolOp: _bool_op,
     ast.IfExp: _if_expression, ast.Attribute: _attribute, ast.Subscript: _subscript,
-    ast.Slice: _slice, ast.Call: _call, ast.ListComp: _list_comprehension,
+    ast.Slice: _slice, ast.Call: _call, ast.ListComp: _comprehension, ast.DictComp: _comprehension,
+    ast.Dict: _dictionary, ast.NamedExpr: _named,
 }  # fmt: skip

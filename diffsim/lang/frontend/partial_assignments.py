@@ -16,9 +16,10 @@ from diffsim.lang.frontend import assignments, iteration_spaces, statements, sub
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import expr
 from diffsim.lang.frontend.functions import custom_derivatives, structs
+from diffsim.lang.frontend.operators import slicing
 from diffsim.lang.frontend.operators.folding import Number
 from diffsim.lang.frontend.regions import keep_type
-from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructVar
+from diffsim.lang.frontend.values import Evaluated, KernelContainer, KernelLocal, StructVar
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
@@ -35,6 +36,8 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
     if member is not None:
         assignments.assign_local(cx, member, thing, target)
         return
+    if isinstance(target, ast.Subscript):
+        _refuse_dictionary(cx, target)
     chosen: list[int] = []
     if isinstance(target, ast.Attribute):
         holder = expr(cx, target.value)
@@ -98,17 +101,31 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
     assignments.assign_local(cx, name, owner, target)
 
 
+def _refuse_dictionary(cx: TranslationContext, target: ast.Subscript) -> None:
+    """Refuse `d["x"] = v`: a dictionary is known at compile time, and is the same everywhere."""
+    owner = cx.env.get(target.value.id) if isinstance(target.value, ast.Name) else None
+    if isinstance(owner, KernelContainer):
+        owner = owner.form
+    if isinstance(owner, dict):
+        name = ast.unparse(target.value)
+        raise cx.type_error(
+            target,
+            f"{name} is a dictionary, which can not be changed in a kernel",
+            f"make another one: {name} = {{**{name}, {ast.unparse(target.slice)}: ...}}, or use locals",
+        )
+
+
 def _assign_slice(
     cx: TranslationContext, target: ast.Subscript, thing: Evaluated, source: ast.expr
 ) -> bool:
     """Assign to a slice of a local: `v[:2] = w`, `A[:, 0] = w`, `A[1] = w`; False if the target is none."""
     name = structs.local_name(cx, target.value)
     owner = None if name is None else expr(cx, target.value)
-    if isinstance(owner, (list, Matrix)) and subscripts.slices(target):
+    if isinstance(owner, (list, Matrix)) and slicing.slices(target):
         owner = cx.value(owner, target)
     if name is None or not isinstance(owner, Value) or not _is_slice(cx, target, owner.type):
         return False
-    places, shape = subscripts.slice_of(cx, target, owner.type)
+    places, shape = slicing.slice_of(cx, target, owner.type)
     for at, one in zip(places, spread(cx, thing, shape, source), strict=True):
         new = cx.value(one, source, "the value", like=owner.type)
         new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
@@ -121,7 +138,7 @@ def _is_slice(cx: TranslationContext, target: ast.Subscript, owner: Type) -> boo
     """Return whether `owner[...]` names several elements."""
     if not owner.shape:
         return False
-    return subscripts.slices(target) or len(subscripts.index_list(cx, target)) < len(owner.shape)
+    return slicing.slices(target) or len(subscripts.index_list(cx, target)) < len(owner.shape)
 
 
 def spread(
@@ -184,7 +201,7 @@ def component_places(
     # An index longer than the rank already names a component.
     if len(index) > mem.rank or not _is_slice(cx, target, mem.dtype):
         return None
-    chosen, shape = subscripts.slice_of(cx, target, mem.dtype)
+    chosen, shape = slicing.slice_of(cx, target, mem.dtype)
     return [(mem, (*index, *(cx.value(k, target) for k in at))) for at in chosen], shape
 
 

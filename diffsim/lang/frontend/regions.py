@@ -30,7 +30,16 @@ from diffsim.lang.frontend.context import (
     with_members,
 )
 from diffsim.lang.frontend.narrowing import narrowed, note_merged_range, refuse_fraction
-from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar, Undefined
+from diffsim.lang.frontend.values import (
+    Evaluated,
+    KernelDict,
+    KernelLocal,
+    StructValue,
+    StructVar,
+    Undefined,
+    of_parts,
+    parts_of,
+)
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -147,6 +156,8 @@ class _BranchMerge:
             return StructValue(a.type, merged)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
             return type(a)(self.pair(x, y, what) for x, y in zip(a, b, strict=True))
+        if isinstance(a, KernelDict) or isinstance(b, KernelDict):
+            return self.dictionaries(a, b, what)
         # Equal objects remain known at compile time. `==` is
         # code of the program, which may fail or give an array.
         if not isinstance(a, Value) and not isinstance(b, Value):
@@ -174,6 +185,16 @@ class _BranchMerge:
         note_merged_range(cx, out, x, y)
         self.yields.append((x, y, out))
         return out
+
+    def dictionaries(self, a: Evaluated, b: Evaluated, what: str) -> KernelDict:
+        """Merge two dictionaries with the same keys."""
+        if not isinstance(a, dict) or not isinstance(b, dict) or a.keys() != b.keys():
+            raise self.cx.type_error(
+                self.node,
+                f"{what} is a dictionary on one path and another one, or none, on the other",
+                "give it the same keys on both",
+            )
+        return KernelDict((k, self.pair(x, b[k], f"{what}[{k!r}]")) for k, x in a.items())
 
     def finish(self, span: Span) -> None:
         """Emit the If, unless both branches are empty."""
@@ -235,11 +256,8 @@ def _zeros_like(thing: Evaluated) -> Evaluated:
     """Return an operand of the same structure and types, for a path on which it is never read."""
     if isinstance(thing, Value):
         return zero(thing.type)
-    if isinstance(thing, (list, tuple)):
-        return type(thing)(_zeros_like(t) for t in thing)
-    if isinstance(thing, StructValue):
-        return StructValue(thing.type, {m: _zeros_like(t) for m, t in thing.members.items()})
-    return thing
+    parts = parts_of(thing)
+    return thing if parts is None else of_parts(thing, map(_zeros_like, parts))
 
 
 class CarriedValues:
@@ -359,34 +377,32 @@ class CarriedValues:
 
 def _flatten(cx: TranslationContext, result: Evaluated, node: SyntaxNode) -> list[Value]:
     """Return the values that a result consists of, in order."""
-    if isinstance(result, StructValue):
-        return _flatten(cx, list(result.members.values()), node)
-    if isinstance(result, (list, tuple)):
-        return [part for one in result for part in _flatten(cx, one, node)]
-    return [cx.value(result, node, "the result")]
+    parts = parts_of(result)
+    if parts is None:
+        return [cx.value(result, node, "the result")]
+    return [value for one in parts for value in _flatten(cx, one, node)]
 
 
 def _count(result: Evaluated) -> int:
     """Count the values of a flattened result."""
-    inner = list(result.members.values()) if isinstance(result, StructValue) else result
-    return sum(map(_count, inner)) if isinstance(inner, (list, tuple)) else 1
+    parts = parts_of(result)
+    return 1 if parts is None else sum(map(_count, parts))
 
 
 def _unflatten(form: object, values: Iterator[Value]) -> Evaluated:
     """Rebuild a result of this structure from values; the inverse of `_flatten`."""
-    if isinstance(form, StructValue):
-        return StructValue(
-            form.type, {m: _unflatten(one, values) for m, one in form.members.items()}
-        )
-    if isinstance(form, (list, tuple)):
-        return type(form)(_unflatten(one, values) for one in form)
-    return next(values)
+    parts = parts_of(form)
+    if parts is None:
+        return next(values)
+    return of_parts(form, [_unflatten(one, values) for one in parts])
 
 
 def _structure(result: Evaluated) -> Evaluated:
     """Return the structure that two results must share to be merged."""
     if isinstance(result, StructValue):
         return result.type
+    if isinstance(result, KernelDict):
+        return {key: _structure(one) for key, one in result.items()}
     if isinstance(result, (list, tuple)):
         return [_structure(one) for one in result]
     return None

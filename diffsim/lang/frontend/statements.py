@@ -136,7 +136,8 @@ def _while(cx: TranslationContext, node: ast.While) -> None:
         )
 
     # If the test has effects, they have to happen once per iteration, in the body.
-    if not translate(node):
+    assigns = any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test))
+    if assigns or not translate(node):
         translate(_with_test_in_body(node))
 
 
@@ -359,7 +360,7 @@ def _expression(cx: TranslationContext, node: ast.Expr) -> None:
         raise cx.syntax(
             node, "this comparison has no effect", "to store a value write = instead of =="
         )
-    if not isinstance(node.value, ast.Call):
+    if not isinstance(node.value, (ast.Call, ast.NamedExpr)):
         raise cx.syntax(node, "this expression has no effect", "assign it, or leave it out")
 
 

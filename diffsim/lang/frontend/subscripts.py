@@ -7,8 +7,8 @@ component is loaded and not the whole element; any other chain is evaluated from
 from __future__ import annotations
 
 import ast
-import itertools
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,19 @@ import numpy as np
 from diffsim.errors import DiffsimError, KernelNameError
 from diffsim.ir.nodes import Const, Value
 from diffsim.ir.op import TABLE
-from diffsim.ir.types import Type, an
+from diffsim.ir.types import an
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.functions import structs
-from diffsim.lang.frontend.operators import folding
-from diffsim.lang.frontend.values import Evaluated, Place, PythonObject, StructValue
+from diffsim.lang.frontend.functions import parents, structs
+from diffsim.lang.frontend.operators import folding, slicing
+from diffsim.lang.frontend.values import (
+    BoundPlace,
+    ElementPlace,
+    Evaluated,
+    Place,
+    PythonObject,
+    StructValue,
+)
 from diffsim.lang.host.field_like import FieldLike, is_field, is_struct_field
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
@@ -30,6 +37,7 @@ from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
+from diffsim.lang.types.structs import StructType
 
 _HOW_TO_DECLARE = {
     ("grad", False): "declare it with needs_grad=True",
@@ -93,9 +101,14 @@ def _attribute_of(
     # The attributes of an object of diffsim do not change, so observing the object itself is enough.
     if observation is not None and is_ours(owner):
         observation.strict = True
+    # The shape of an array argument is that of the memory, also where no element is read.
+    if isinstance(owner, expressions.ArrayRef):
+        cx.use(owner._mem)
     # Values of the kernel first; what follows are objects of Python.
     if isinstance(owner, StructValue):
         return structs.attribute(cx, owner, node), None
+    if isinstance(owner, parents.Parents):
+        return parents.attribute(cx, owner, node), None
     if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
         raise cx.type_error(
             node,
@@ -219,6 +232,9 @@ def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace
 
     None if the expression is no such chain: then it is evaluated as a value.
     """
+    if isinstance(node, ast.Name):
+        bound = cx.env.get(node.id)
+        return bound_place(bound) if isinstance(bound, BoundPlace) else None
     if isinstance(node, ast.Attribute):
         # The recursion follows the chain inwards to the field, and builds the index on the way back.
         inner = resolve_place(cx, node.value) if _reaches_element(cx, node) else None
@@ -230,8 +246,12 @@ def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace
     if not isinstance(node, ast.Subscript):
         return None
     # `x[i][k]`: a component of an element, or an element of a field in a list of fields.
-    if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
-        inner = None if slices(node.value) else resolve_place(cx, node.value)
+    if (
+        _is_bound(cx, node.value)
+        or isinstance(node.value, ast.Subscript)
+        or is_member(cx, node.value)
+    ):
+        inner = None if slicing.slices(node.value) else resolve_place(cx, node.value)
         if inner is None:
             return _field_place(cx, node, _in_container(cx, node.value))
         if isinstance(inner, structs.StructPlace):
@@ -244,6 +264,19 @@ def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace
     if not isinstance(node.value, (ast.Name, ast.Attribute)):
         return None
     return _field_place(cx, node, expressions.expr(cx, node.value))
+
+
+def bound_place(bound: BoundPlace) -> structs.StructPlace | Place:
+    """Return the place that a `ds.template()` parameter is bound to."""
+    if isinstance(bound, structs.StructPlace):
+        return bound
+    assert isinstance(bound, ElementPlace)
+    return bound.place
+
+
+def _is_bound(cx: TranslationContext, node: ast.expr) -> bool:
+    """Return whether a name is one for a place in a field."""
+    return isinstance(node, ast.Name) and isinstance(cx.env.get(node.id), BoundPlace)
 
 
 def _field_place(
@@ -264,7 +297,7 @@ def _in_container(cx: TranslationContext, node: ast.expr) -> Evaluated:
     if not isinstance(node, ast.Subscript):
         return None
     # The chain is evaluated again if it turns out to be no place; a call must not run twice.
-    if any(isinstance(n, ast.Call) for n in ast.walk(node)):
+    if any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(node)):
         return None
     owner = _in_container(cx, node.value)
     return element(cx, owner, node) if isinstance(owner, (list, tuple, dict)) else None
@@ -290,6 +323,10 @@ def _reaches_element(cx: TranslationContext, node: ast.Attribute) -> bool:
     """Return whether an attribute names a part of an element of a field: `x[i].y`, `particles[i].pos`."""
     if node.attr in linalg.COMPONENTS and isinstance(node.value, ast.Subscript):
         return True
+    # Of a struct `.x` is a member, or an error; of a vector it is a component.
+    if node.attr in linalg.COMPONENTS and _is_bound(cx, node.value):
+        bound = cx.env[node.value.id]  # type: ignore[attr-defined]
+        return not isinstance(bound, structs.StructPlace) or is_member(cx, node)
     return is_member(cx, node)
 
 
@@ -300,6 +337,9 @@ def is_member(cx: TranslationContext, node: ast.expr) -> bool:
     while isinstance(base, ast.Attribute):
         names.append(base.attr)
         base = base.value
+    if names and _is_bound(cx, base):
+        bound = cx.env[base.id]  # type: ignore[attr-defined]
+        return isinstance(bound, structs.StructPlace) and _leads_on(bound.fields, bound.type, names)
     if not names or not isinstance(base, ast.Subscript):
         return False
     root = base.value
@@ -311,12 +351,20 @@ def is_member(cx: TranslationContext, node: ast.expr) -> bool:
     thing = expressions.expr(cx, base.value)
     if not is_struct_field(thing):
         return False
-    while names and is_struct_field(thing):
+    return _leads_on(thing._struct, thing.type, names)
+
+
+def _leads_on(fields: Mapping[str, Any], t: StructType, names: list[str]) -> bool:
+    """Return whether these names (the first one last) lead from a struct in a field to a part of it."""
+    thing: Any = None
+    while names and (thing is None or is_struct_field(thing)):
         name = names.pop()
-        if name not in thing._struct:
+        if name not in fields:
             # An unknown member counts as one: `StructPlace.member` reports it.
-            return name not in thing.type.methods
-        thing = thing._struct[name]
+            return name not in t.methods
+        thing = fields[name]
+        if is_struct_field(thing):
+            fields, t = thing._struct, thing.type
     return not names or (len(names) == 1 and names[0] in linalg.COMPONENTS)
 
 
@@ -416,10 +464,10 @@ def _indices(cx: TranslationContext, node: ast.Subscript, found: object) -> list
             made += linalg.elements(one)
         else:
             made.append(cx.value(one, node.slice, "an index"))
-    return [_checked_index(cx, i, node.slice) for i in made]
+    return [checked_index(cx, i, node.slice) for i in made]
 
 
-def _checked_index(cx: TranslationContext, index: Value, node: ast.expr) -> Value:
+def checked_index(cx: TranslationContext, index: Value, node: ast.expr) -> Value:
     """Return an index; refuse what is no integer."""
     if not index.type.is_int or index.type.shape:
         raise cx.type_error(
@@ -433,69 +481,16 @@ def _checked_index(cx: TranslationContext, index: Value, node: ast.expr) -> Valu
 def subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
     """Evaluate `x[i]`, of a field or of anything else."""
     with cx.indices_once(node):
-        if slices(node):
+        if slicing.slices(node):
             owner = expressions.expr(cx, node.value)
             if isinstance(owner, Value) and owner.type.shape:
-                return _sliced(cx, owner, node)
+                return slicing.sliced(cx, owner, node)
         place = resolve_place(cx, node)
         if isinstance(place, structs.StructPlace):
             return place.load(cx, node)
         if place is not None:
             return cx.builder.load(*place)
         return element(cx, expressions.expr(cx, node.value), node)
-
-
-def slices(node: ast.expr) -> bool:
-    """Return whether the expression is a slice, such as `v[:3]` or `A[:3, 0]`."""
-    if not isinstance(node, ast.Subscript):
-        return False
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return any(isinstance(p, ast.Slice) for p in parts)
-
-
-def _sliced(cx: TranslationContext, owner: Value, node: ast.Subscript) -> Value:
-    """Evaluate `v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; bounds mean what they do in Python."""
-    # The length of a slice is part of the result's type, so its bounds are constants.
-    places, shape = slice_of(cx, node, owner.type)
-    taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in places]
-    return cx.builder.tensor_of(taken, shape)
-
-
-def slice_of(
-    cx: TranslationContext, node: ast.Subscript, owner: Type
-) -> tuple[list[tuple[Any, ...]], tuple[int, ...]]:
-    """Return the indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
-    # Remembered for slices as a tuple (places, shape), for plain indices as a list.
-    if isinstance(cx.evaluated_indices.get(node), tuple):
-        return cx.evaluated_indices[node]
-    if not slices(node):  # a row
-        row = tuple(index_list(cx, node))
-        return [(*row, k) for k in range(owner.shape[-1])], owner.shape[1:]
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    dims = owner.shape
-    if len(parts) > len(dims):
-        raise cx.type_error(
-            node, f"{an(owner)} has no {len(parts)} axes", "write one slice or index for each axis"
-        )
-    axes: list[list[Any]] = []
-    shape: list[int] = []
-    for k, n in enumerate(dims):
-        # Axes that are left out are taken as a whole, as in NumPy.
-        part = parts[k] if k < len(parts) else ast.Slice()
-        if isinstance(part, ast.Slice):
-            bounds = folding.fold(cx, node, slice_node(cx, part).indices, n)
-            axes.append(list(range(*bounds)))
-            shape.append(len(axes[-1]))
-        else:
-            axes.append(
-                [_checked_index(cx, cx.value(expressions.expr(cx, part), part, "an index"), part)]
-            )
-    if 0 in shape:
-        raise cx.type_error(node, f"this slice of {an(owner)} is empty", "see what its bounds are")
-    found = list(itertools.product(*axes)), tuple(shape)
-    if node in cx.evaluated_indices:
-        cx.evaluated_indices[node] = found
-    return found
 
 
 def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> Any:
@@ -579,13 +574,3 @@ def _item(owner: PythonObject, key: PythonObject) -> PythonObject:
             if close
             else f"its keys are {', '.join(map(repr, owner))}",
         ) from None
-
-
-def slice_node(cx: TranslationContext, node: ast.Slice) -> Any:
-    """Evaluate `a:b:c` between brackets."""
-    parts = [
-        None if p is None else expressions.expr(cx, p) for p in (node.lower, node.upper, node.step)
-    ]
-    if any(isinstance(p, Value) for p in parts):
-        raise cx.syntax(node, "a slice needs bounds known at compile time", "write a loop")
-    return slice(*parts)

@@ -29,8 +29,17 @@ from diffsim.lang.frontend.context import (
 from diffsim.lang.frontend.expressions import expr
 from diffsim.lang.frontend.functions import by_reference
 from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
+from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.regions import keep_type, note_range
-from diffsim.lang.frontend.values import KernelLocal
+from diffsim.lang.frontend.values import (
+    Evaluated,
+    KernelContainer,
+    KernelDict,
+    KernelLocal,
+    holds_value,
+    of_parts,
+    parts_of,
+)
 from diffsim.lang.host.source import SyntaxNode
 
 # Operators that are associative and commutative up to rounding: a subtraction adds the negative. For the
@@ -70,8 +79,11 @@ def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
         # Control flags and the count of random draws belong to one task.
         if name[0] == "%":
             continue
-        if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):
-            thing = b.tensor_of(list(thing), (len(thing),)) if _scalars(thing) else thing
+        if isinstance(thing, (list, tuple, KernelDict)) and holds_value(thing):
+            if isinstance(thing, KernelDict) or not _scalars(thing):
+                cx.env[name] = KernelContainer(_spilled(cx, name, thing))
+                continue
+            thing = b.tensor_of(list(thing), (len(thing),))
         if isinstance(thing, (bool, int, float, np.generic)) and name in changed:
             thing = b.literal(thing)
         if not isinstance(thing, Value):
@@ -87,7 +99,21 @@ def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
 
 
 def _scalars(things: Any) -> bool:
-    return all(not isinstance(e, Value) or not e.type.shape for e in things)
+    return all(
+        isinstance(e, folding.Number) or (isinstance(e, Value) and not e.type.shape) for e in things
+    )
+
+
+def _spilled(cx: TranslationContext, name: str, thing: Evaluated) -> Evaluated:
+    """Move the run-time values of a container into temporaries."""
+    parts = parts_of(thing)
+    if parts is not None:
+        return of_parts(thing, [_spilled(cx, name, part) for part in parts])
+    if not isinstance(thing, Value) or isinstance(thing, (Const, Arg, Dim)):
+        return thing
+    mem = temp(cx, name, thing.type)
+    cx.builder.store(mem, (), thing)
+    return KernelLocal(mem)
 
 
 def close_serial_task(cx: TranslationContext) -> None:

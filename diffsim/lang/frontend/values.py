@@ -7,7 +7,7 @@ division: an object of Python is known at compile time and folded, a `Value` is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from diffsim.ir.nodes import Mem, Value
@@ -85,11 +85,78 @@ class StructVar:
         return f"a {self.type.__name__}"
 
 
+class BoundPlace:
+    """The binding of a `ds.template()` parameter to an element of a field: a name for the place in memory."""
+
+    __slots__ = ()
+
+    def load(self, cx: Any, node: Any) -> Any:
+        """Load what is there."""
+        raise NotImplementedError
+
+
+class ElementPlace(BoundPlace):
+    """A place of a number, vector or matrix, or of a component of one."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def load(self, cx: Any, node: Any) -> Any:
+        return cx.builder.load(*self.place)
+
+
+class KernelDict(dict[Any, Any]):
+    """A dictionary that a kernel makes; its keys are known at compile time, and it does not change."""
+
+    def in_words(self) -> str:
+        return "a dictionary"
+
+
+class KernelContainer:
+    """A kernel-level list, tuple or dictionary of which several tasks read run-time values.
+
+    Invariant: in `form`, of the same structure, each of these values is a KernelLocal.
+    """
+
+    __slots__ = ("form",)
+
+    def __init__(self, form: Any) -> None:
+        self.form = form
+
+
+def parts_of(thing: Any) -> list[Any] | None:
+    """Return the parts of a struct, list, tuple or dictionary of the kernel in order; None for others."""
+    if isinstance(thing, StructValue):
+        return list(thing.members.values())
+    if isinstance(thing, KernelDict):
+        return list(thing.values())
+    return list(thing) if isinstance(thing, (list, tuple)) else None
+
+
+def of_parts(form: Any, parts: Iterable[Any]) -> Any:
+    """Rebuild such a thing of other parts; the inverse of `parts_of`."""
+    if isinstance(form, StructValue):
+        return StructValue(form.type, dict(zip(form.members, parts, strict=True)))
+    if isinstance(form, KernelDict):
+        return KernelDict(zip(form, parts, strict=True))
+    return type(form)(parts)
+
+
+def holds_value(thing: Any) -> bool:
+    """Return whether a run-time value is among the parts of an operand, or it is one."""
+    parts = parts_of(thing)
+    return isinstance(thing, Value) if parts is None else any(map(holds_value, parts))
+
+
 # For readers: `PythonObject` is Any, so a type checker sees no difference between these.
 Evaluated: TypeAlias = Value | StructValue | PythonObject
 """What an expression evaluates to."""
 
-Binding: TypeAlias = Value | KernelLocal | StructVar | Undefined | PythonObject
+Binding: TypeAlias = (
+    Value | KernelLocal | KernelContainer | BoundPlace | StructVar | Undefined | PythonObject
+)
 """What a name is bound to."""
 
 Environment: TypeAlias = dict[str, Binding]

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from diffsim.errors import AutodiffError, DiffsimError, Span, shown
+from diffsim.errors import AutodiffError, DiffsimError, KernelSyntaxError, Span, shown
 from diffsim.ir.types import ScalarType
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.hooks import runtime
@@ -50,6 +50,28 @@ class Func(Named):
             Span.of_caller(),
             hint="call it from a @ds.kernel",
         )
+
+
+class PyFunc(Func):
+    """A func that Python can call too: there it is the plain function."""
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        return self.source.function(*args, **kwargs)
+
+
+class RealFunc(Func):
+    """A func whose parameters and result have types; each call converts to them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        spec = self.source.node.args
+        for p in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs):
+            if p.annotation is None:
+                raise KernelSyntaxError(
+                    f"the parameter {p.arg} of a real_func has no type",
+                    self.source.parameter(p.arg),
+                    hint=f"write {p.arg}: ds.f32, or take @ds.func, whose parameters need none",
+                )
 
 
 class NativeText:
@@ -131,6 +153,22 @@ def func(function: Callable[..., Any]) -> Func:
     return one value or a tuple, from anywhere in its body.
     """
     return Func(function)
+
+
+@checked
+def pyfunc(function: Callable[..., Any]) -> Func:
+    """Decorate a function that kernels call, as `ds.func`, and Python as well, where it runs as it is."""
+    return PyFunc(function)
+
+
+@checked
+def real_func(function: Callable[..., Any]) -> Func:
+    """Decorate a function for kernels whose parameters and result all have types, to which calls convert.
+
+    It may return from anywhere, and it can not call itself. It is translated in place of each call, as
+    every func is.
+    """
+    return RealFunc(function)
 
 
 @checked

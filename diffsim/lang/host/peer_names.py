@@ -74,8 +74,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "quant": "use fields of ds.i8, ds.i16 or ds.f32",
     },
     "Kernels and functions": {
-        "real_func": "use @ds.func",
-        "pyfunc": "use @ds.func in kernels, and a Python function outside",
         "ArgPack argpack": "write a ds.dataclass, or one parameter each",
         "ref": "a @ds.func returns what it changes; vectors and structs are passed as they are",
         "parallelize": "write ds.loop_config(serialize=False), which is the default",

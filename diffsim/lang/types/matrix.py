@@ -148,11 +148,11 @@ class Matrix(OpDispatch, CompiledByValue):
         return Matrix(np.eye(n)[i], dt)
 
     @staticmethod
-    def diag(n: int, value: Any) -> Matrix:
-        """Return the n x n matrix with `value` on the diagonal."""
-        need_size(n)
-        need_number(value if value is not None else shown(value), "the value on the diagonal")
-        return marked(Matrix(np.eye(n) * value), value)
+    def diag(dim: int, val: Any) -> Matrix:
+        """Return the dim x dim matrix with `val` on the diagonal."""
+        need_size(dim)
+        need_number(val if val is not None else shown(val), "the value on the diagonal")
+        return marked(Matrix(np.eye(dim) * val), val)
 
     @staticmethod
     def rows(rows: object) -> Matrix:
@@ -404,10 +404,6 @@ class Matrix(OpDispatch, CompiledByValue):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name in linalg.METHODS:
-            return entry(
-                lambda *args, **named: in_python(name, linalg.METHODS[name], self, *args, **named)
-            )
         # The GLSL Specification 4.60, 5.5: any letters of one set, also repeated.
         chosen = linalg.swizzle(name)
         if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
@@ -476,6 +472,25 @@ def _component(k: int) -> property:
 
 for _name, _k in linalg.COMPONENTS.items():
     setattr(Matrix, _name, _component(_k))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """Make a method of a formula, which can be called unbound as well: `ds.Matrix.norm(v)`."""
+    formula = linalg.METHODS[name]
+
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        return in_python(name, formula, self, *args, **named)
+
+    method.__name__, method.__qualname__ = name, f"Matrix.{name}"
+    method.__doc__, method.__wrapped__ = formula.__doc__, formula  # type: ignore[attr-defined]
+    return entry(method)
+
+
+UNBOUND: dict[Any, str] = {}
+"""The names of the methods, by the functions that `ds.Matrix.norm` and `ds.Vector.norm` are."""
+for _name in linalg.METHODS:
+    setattr(Matrix, _name, _method(_name))
+    UNBOUND[vars(Matrix)[_name]] = _name
 
 
 _STATE = frozenset(Matrix.__slots__)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import typing
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FieldError, Span, shown
-from diffsim.ir.types import ScalarType, TensorType, an
+from diffsim.ir.types import ScalarType, TensorType, an, bool_, from_numpy, tensor
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.func import Func
@@ -380,3 +381,30 @@ def struct_type(name: str, members: Mapping[str, object]) -> StructType:
     """
     made = StructType(name, members, {})
     return _nameless.setdefault((name, *made.members.items()), made)
+
+
+def types_of_tuple(t: Any) -> tuple[Any, ...] | None:
+    """Return the types that `(ds.f32, vec3)` or `tuple[ds.f32, vec3]` names; None if it is no tuple."""
+    if typing.get_origin(t) is tuple:
+        t = typing.get_args(t)
+    return tuple(map(as_of_now, t)) if isinstance(t, tuple) and t else None
+
+
+def nameless_struct(members: Mapping[str, Any]) -> Struct:
+    """Make a struct of these values, of a type without a name."""
+    return struct_type("struct", {k: _type_of(thing) for k, thing in members.items()})(**members)
+
+
+def _type_of(thing: Any) -> ScalarType | TensorType | StructType:
+    """Return the type of a member with this value: numbers have the default ones."""
+    if isinstance(thing, Struct):
+        return thing._type
+    if isinstance(thing, (list, tuple, np.ndarray)):
+        thing = Matrix(thing)
+    if isinstance(thing, Matrix):
+        kind, given = thing.entries.dtype.kind, from_numpy(thing.entries.dtype)
+        scalar = runtime().default_fp() if kind == "f" else runtime().default_ip()
+        return tensor(given if thing.typed and given else scalar, thing.shape)
+    if isinstance(thing, (bool, int)):
+        return bool_ if isinstance(thing, bool) else runtime().default_ip()
+    return runtime().default_fp()

@@ -11,7 +11,7 @@ from diffsim.ir.types import TensorType, an
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked_methods
-from diffsim.lang.types.matrix import Matrix, filled
+from diffsim.lang.types.matrix import UNBOUND, Matrix, filled
 
 
 @checked_methods("__new__ field ndarray zero one unit")
@@ -67,6 +67,10 @@ class Vector:
     def unit(n: int, i: int, dt: object = float) -> Matrix:
         """Return the i-th unit vector of n elements."""
         return Matrix.unit(n, i, dt)
+
+
+for _function, _name in UNBOUND.items():  # `ds.Vector.normalized(v)`
+    setattr(Vector, _name, staticmethod(_function))
 
 
 class _Maker:

@@ -15,7 +15,7 @@ from diffsim.lang.host.field_like import StructFieldLike
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
-from diffsim.lang.types.structs import Struct, StructType, struct_type
+from diffsim.lang.types.structs import Struct, StructType, nameless_struct, struct_type
 from diffsim.runtime.fields.adjoints import no_dual
 from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.conversions import index_of
@@ -345,7 +345,13 @@ def make_struct_field(
 
 @checked_methods("field")
 class StructNamespace:
-    """`ds.Struct`: `ds.Struct.field({"pos": vec3, "mass": ds.f32}, shape=n)`."""
+    """`ds.Struct(pos=p, mass=1.0)` makes a struct, `ds.Struct.field({"mass": ds.f32}, shape=n)` a field."""
+
+    _diffsim_struct = True  # kernels make structs of run-time values with it
+
+    def __new__(cls, members: Mapping[str, object] | None = None, **more: object) -> Struct:  # type: ignore[misc]
+        """Make a struct of these members, of a type without a name."""
+        return nameless_struct({**(members or {}), **more})
 
     @staticmethod
     def field(

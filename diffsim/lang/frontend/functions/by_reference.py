@@ -1,8 +1,9 @@
-"""`ds.template()` parameters that a func changes: call by value-result (copy-in, copy-out).
+"""`ds.template()` parameters that a func changes.
 
-A func is inlined with its parameters bound to values. At the end the new binding of such a parameter is
-assigned to the argument, which must be a local or a part of one. The result is that of a call by reference,
-since arguments that overlap are refused.
+Elements of fields are passed by reference: the parameter is another name for the place in memory. Locals and
+parts of them, which are values, are passed by value-result (copy-in, copy-out): at the end the new binding
+of the parameter is assigned to the argument. The result is that of a call by reference, since arguments that
+overlap are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from diffsim.ir.nodes import Const, Value
-from diffsim.lang.frontend import assignments, expressions
+from diffsim.lang.frontend import assignments, expressions, subscripts
 from diffsim.lang.frontend.context import (
     ADJOINT,
     Frame,
@@ -21,7 +22,16 @@ from diffsim.lang.frontend.context import (
     load_struct,
     with_members,
 )
-from diffsim.lang.frontend.values import Environment, Evaluated, KernelLocal, StructVar, Undefined
+from diffsim.lang.frontend.functions import structs
+from diffsim.lang.frontend.values import (
+    BoundPlace,
+    ElementPlace,
+    Environment,
+    Evaluated,
+    KernelLocal,
+    StructVar,
+    Undefined,
+)
 from diffsim.lang.host.annotations import Template
 from diffsim.lang.host.func import BoundFunc, Func
 from diffsim.lang.host.source import walk
@@ -91,6 +101,30 @@ def parameters(cx: TranslationContext, func: Func) -> dict[str, str]:
     return known
 
 
+def places(cx: TranslationContext, node: ast.Call, func: Func, shift: int) -> dict[str, BoundPlace]:
+    """Return the places in fields that a call passes for `ds.template()` parameters, by their names."""
+    found: dict[str, BoundPlace] = {}
+    for name, target in _passed(func, node, shift).items():
+        if not _is_template(func, name) or (
+            _root(target) in cx.env and not _names_place(cx, target)
+        ):
+            continue
+        if not isinstance(target, (ast.Name, ast.Subscript, ast.Attribute)):
+            continue
+        # Evaluated once already, for the value of the argument; with an effect it must not be again.
+        has_call = any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(target))
+        place = None if has_call else subscripts.resolve_place(cx, target)
+        if isinstance(place, BoundPlace):
+            found[name] = place
+        elif place is not None:
+            found[name] = ElementPlace(place)
+    return found
+
+
+def _names_place(cx: TranslationContext, node: ast.expr) -> bool:
+    return isinstance(cx.env.get(_root(node)), BoundPlace)
+
+
 def assign(
     cx: TranslationContext,
     node: ast.Call,
@@ -112,6 +146,8 @@ def assign(
     passed = _passed(func, node, shift)
     new: dict[str, Any] = {}
     for name in parameters(cx, func):
+        if isinstance(bound[name], BoundPlace):  # the func itself has changed what is there
+            continue
         thing = after.get(name)
         # The members are names of the func's environment, which is in force only while it is translated.
         if isinstance(thing, StructVar):
@@ -128,11 +164,11 @@ def assign(
             raise cx.syntax(
                 target,
                 f"{problem}, and this is no local that can be changed",
-                "pass a local or a part of one; for a field pass the field and the index",
+                "pass a local, an element of a field, or a part of one",
             )
         if isinstance(thing, Undefined):
             raise cx.syntax(target, f"{problem}, which {thing.why}", "assign it on every path")
-        if any(isinstance(n, ast.Call) for n in ast.walk(target)):
+        if any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(target)):
             raise cx.syntax(target, f"{problem}, and this calls one", "give the index a name first")
         # With overlapping arguments, copying out would differ from
         # passing by reference: the last assignment would win.
@@ -252,7 +288,7 @@ def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
         cell = frame.cells.get(node.id)
         found = frame.globals.get(node.id) if cell is None else getattr(cell, "cell_contents", None)
     for name in reversed(path):
-        if isinstance(found, StructVar):
+        if isinstance(found, (StructVar, structs.StructPlace)):
             method = found.type.methods.get(name)
             return (method, 1) if len(path) == 1 and method is not None else (None, 0)
         if isinstance(found, (Value, KernelLocal, Undefined)):

@@ -22,9 +22,9 @@ from diffsim.lang.frontend.functions import (
     inline_llvm,
     structs,
 )
-from diffsim.lang.frontend.values import Environment, Evaluated, StructValue
-from diffsim.lang.host.func import Func
-from diffsim.lang.host.observations import ATTRIBUTE
+from diffsim.lang.frontend.values import Environment, Evaluated, KernelDict, StructValue
+from diffsim.lang.host.func import Func, RealFunc
+from diffsim.lang.host.observations import ATTRIBUTE, ITEM
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.structs import StructType
 
@@ -41,6 +41,46 @@ def inline(
     env: Environment | None = None,
 ) -> Evaluated:
     """Translate a call of a func; `env` receives its bindings at the end."""
+    if isinstance(func, RealFunc):
+        return _typed(cx, node, func, args, kwargs)
+    return _inline(cx, node, func, args, kwargs, env)
+
+
+def _typed(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+) -> Evaluated:
+    """Translate a call of a func with types, and convert its result."""
+    name = func.source.name
+    if func.source in cx.running:
+        raise cx.syntax(
+            node,
+            f"{name} calls itself",
+            "each call is translated in place, so a func can not call itself; write a loop",
+        )
+    result = _inline(cx, node, func, args, kwargs, None)
+    t = func.source.annotations().get("return")
+    if (t is None) != (result is None):
+        gives = "returns a value" if t is None else "returns nothing"
+        raise cx.syntax(
+            func.source.node,
+            f"{name} {gives}, and its def {'lacks the type' if t is None else 'gives a type'}",
+            f"write def {name}(...) -> ds.f32:" if t is None else "add a return",
+        )
+    return None if t is None else structs.as_typed(cx, result, t, f"the result of {name}", node)
+
+
+def _inline(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+    env: Environment | None,
+) -> Evaluated:
     # The IR has no calls, so a func that calls itself would be inlined
     # without end, unless a condition known at compile time ends it.
     if len(cx.running) >= _DEEPEST:
@@ -61,6 +101,7 @@ def inline(
     if func.gradient is not None or func.replay is not None:
         # Its CustomCall computes results from arguments: a
         # changed argument would be a result without an adjoint.
+        _refuse_stars(cx, node, func)
         what = next(iter(by_reference.parameters(cx, func)), None if env is None else "its struct")
         if what is not None:
             raise cx.syntax(
@@ -76,9 +117,21 @@ def inline(
     after: Environment = {} if env is None else env
     # Structs of Python are constants; a copy of the kernel's can be changed.
     bound |= {name: structs.as_value(cx, bound[name], node) for name in changed}
+    bound |= by_reference.places(cx, node, func, len(args) - len(node.args))
     result = body(cx, node, func, bound, after=after)
     by_reference.assign(cx, node, func, bound, after, len(args) - len(node.args))
     return result
+
+
+def _refuse_stars(cx: TranslationContext, node: ast.Call, func: Func) -> None:
+    """Refuse `*args` of a func with a gradient of its own, which has an adjoint for each parameter."""
+    spec = func.source.node.args
+    if spec.vararg or spec.kwarg or spec.kwonlyargs:
+        raise cx.syntax(
+            node,
+            f"{func.source.name} has parameters with * or after one, and a gradient or replay of its own",
+            "name each parameter",
+        )
 
 
 def body(
@@ -192,33 +245,28 @@ def bind(
     """Bind the parameters of a func to the arguments of a call."""
     spec = func.source.node.args
     name = func.source.name
-    if spec.vararg or spec.kwarg or spec.kwonlyargs:
-        raise cx.syntax(
-            node,
-            f"{name} has parameters with * or after one, which a func can not have",
-            "name each parameter",
-        )
     params = [*spec.posonlyargs, *spec.args]
-    if len(args) > len(params):
+    names = {p.arg for p in (*params, *spec.kwonlyargs)}
+    if len(args) > len(params) and not spec.vararg:
         raise cx.type_error(
             node, f"{name} takes {calls.count(len(params))}, {len(args)} given", _head(func)
         )
     # 1. Arguments by position, then by name, then defaults, as in Python (Language Reference, 6.3.4).
     bound: Environment = dict(zip((p.arg for p in params), args, strict=False))
+    others = KernelDict()
     for k, v in kwargs.items():
-        if k not in {p.arg for p in params}:
+        if k not in names and not spec.kwarg:
             raise cx.type_error(node, f"{name} has no parameter {k}", _head(func))
         if k in bound:
             raise cx.type_error(node, f"{name} gets {k} twice", _head(func))
-        bound[k] = v
-    function = func.source.function
-    defaults = function.__defaults__ or ()
-    for p, default in zip(params[len(params) - len(defaults) :], defaults, strict=True):
-        if p.arg not in bound:
-            bound[p.arg] = default
-            cx.observe(
-                ATTRIBUTE, function, "__defaults__", defaults, f"a default of {name}", at=node
-            )
+        (bound if k in names else others)[k] = v
+    _bind_defaults(cx, node, func, bound)
+    # As in Python `*args` is a tuple, and `**options` a dictionary of what no other parameter takes.
+    if spec.vararg:
+        bound[spec.vararg.arg] = tuple(args[len(params) :])
+    if spec.kwarg:
+        bound[spec.kwarg.arg] = others
+    params += spec.kwonlyargs
     # 2. Conversions to the annotated types.
     annotations = func.source.annotations()
     for p in params:
@@ -234,6 +282,24 @@ def bind(
         elif isinstance(given := bound[p.arg], list):
             bound[p.arg] = list(given)
     return bound
+
+
+def _bind_defaults(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment) -> None:
+    """Bind the parameters that a call leaves out to their defaults."""
+    spec, function = func.source.node.args, func.source.function
+    params = [*spec.posonlyargs, *spec.args]
+    given = function.__defaults__ or ()
+    defaults = dict(zip((p.arg for p in params[len(params) - len(given) :]), given, strict=True))
+    missing = (defaults | (function.__kwdefaults__ or {})).keys() - bound.keys()
+    what = f"a default of {func.source.name}"
+    if missing & defaults.keys():
+        cx.observe(ATTRIBUTE, function, "__defaults__", given, what, at=node)
+    for p, default in defaults.items():
+        bound.setdefault(p, default)
+    keywords = function.__kwdefaults__ or {}
+    for p in sorted(missing & keywords.keys()):
+        cx.observe(ITEM, keywords, p, keywords[p], what, at=node)
+        bound[p] = keywords[p]
 
 
 def _parameter(

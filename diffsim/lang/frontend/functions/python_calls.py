@@ -22,9 +22,9 @@ from diffsim.ir.op import TABLE
 from diffsim.ir.types import bool_
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.functions import by_reference, inlining
+from diffsim.lang.frontend.functions import by_reference, containers, inlining
 from diffsim.lang.frontend.operators import arithmetic, folding
-from diffsim.lang.frontend.values import Evaluated, PythonObject, StructValue
+from diffsim.lang.frontend.values import Evaluated, PythonObject, holds_value
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.inspection import home_of, is_file_of_program, name_of
@@ -117,6 +117,8 @@ def _len(
         return args[0].type.shape[0]
     if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
         return len(args[0])
+    if len(args) == 1 and isinstance(args[0], dict):
+        return len(containers.keys(cx, args[0], node))
     thing = args[0] if args else None
     of = describe(thing) if args else "nothing"
     hint = "only lists and vectors have one"
@@ -141,7 +143,7 @@ def _logical(name: str) -> Callable[..., Any]:
         items = args[0]
         if isinstance(items, Value) and items.type.shape:
             items = linalg.elements(items)
-        if not isinstance(items, (list, tuple)) or not _holds_value(items):
+        if not isinstance(items, (list, tuple)) or not holds_value(items):
             return call(cx, node, getattr(builtins, name), args, kwargs)
         truths = [expressions.truth(cx, item, node) for item in items]
         bools = [t if isinstance(t, Value) else cx.builder.const(t, bool_) for t in truths]
@@ -206,8 +208,10 @@ def call(
     # By its package, without running code of the program: `function.__module__` may be a property.
     module = home_of(function)
     home = function.__qualname__.split(".")[0] if isinstance(function, FunctionType) else ""
+    if containers.is_method(function):
+        return containers.method(cx, node, function, args, kwargs)
     # 1. Specific reasons to refuse. 2. Functions that run at compile time. 3. Advice on all others.
-    at_run_time = any(_holds_value(a) for a in [*args, *kwargs.values()])
+    at_run_time = any(holds_value(a) for a in [*args, *kwargs.values()])
     if not callable(function):
         number = isinstance(function, folding.Number)
         hint = "multiply with *" if number else "write brackets to name an element: [...]"
@@ -258,8 +262,6 @@ def call(
         hint = f"a decorator above the @ds.func of {name} (beartype, say) made that of it: leave it out"
     elif mine and module != "diffsim":
         hint = f"decorate {name} with @ds.func"
-    elif function is super:
-        hint = "write what both methods do as a @ds.func outside of the classes"
     elif any(
         isinstance(f, Func) for c in getattr(function, "__mro__", ()) for f in vars(c).values()
     ):
@@ -332,12 +334,3 @@ _MOST_ELEMENTS, _LONGEST_FACTORIAL = 1 << 20, 1 << 12
 _OF_NUMBERS = frozenset(
     "float32 float64 int32 int64 uint32 uint64 str array floor ceil gcd lcm".split()
 )
-
-
-def _holds_value(thing: Evaluated) -> bool:
-    """Return whether a run-time value is among the operand's parts."""
-    if isinstance(thing, StructValue):
-        return True
-    if isinstance(thing, (list, tuple)):
-        return any(_holds_value(t) for t in thing)
-    return isinstance(thing, Value)

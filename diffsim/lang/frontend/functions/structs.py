@@ -17,12 +17,19 @@ from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import assignments, calls, subscripts
 from diffsim.lang.frontend.context import TranslationContext, load_struct
 from diffsim.lang.frontend.functions import inlining
-from diffsim.lang.frontend.values import Environment, Evaluated, StructValue, StructVar, Undefined
+from diffsim.lang.frontend.values import (
+    BoundPlace,
+    Environment,
+    Evaluated,
+    StructValue,
+    StructVar,
+    Undefined,
+)
 from diffsim.lang.host.field_like import AnyField, StructFieldLike
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.descriptions import describe
-from diffsim.lang.types.structs import Struct, StructType
+from diffsim.lang.types.structs import Struct, StructType, struct_type, types_of_tuple
 
 
 class StructMethod:
@@ -41,7 +48,7 @@ class StructMethod:
         return f".{self.func.source.name}"
 
 
-class StructPlace:
+class StructPlace(BoundPlace):
     """An element of a field of structs, or a struct inside of one.
 
     Invariant: `fields` has the members of `type`, and `index` is an index into each of them.
@@ -98,6 +105,22 @@ def of_type(
     return thing
 
 
+def as_typed(
+    cx: TranslationContext, thing: Evaluated, t: Any, what: str, node: ast.expr
+) -> Evaluated:
+    """Convert an operand to an annotated type: of a number, vector, struct, or a tuple of these."""
+    if isinstance(t, StructType):
+        return of_type(cx, thing, t, what, node)
+    types = types_of_tuple(t)
+    if types is None:
+        return calls.convert(cx, cx.value(thing, node, what), t, node, assigned=what)
+    if not isinstance(thing, (list, tuple)) or len(thing) != len(types):
+        raise cx.type_error(
+            node, f"{what} is {len(types)} values, not {describe(thing)}", "return as many values"
+        )
+    return tuple(as_typed(cx, one, u, what, node) for one, u in zip(thing, types, strict=True))
+
+
 def as_value(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Evaluated:
     """Convert a struct of Python to one of the kernel; return other operands as they are."""
     # Idempotent, so that callers need not know which kind of struct they have.
@@ -146,7 +169,9 @@ def spread(env: Environment, name: str, value: StructValue) -> None:
 def local_name(cx: TranslationContext, node: ast.expr) -> str | None:
     """Return the name that `p`, `p.pos` or `p.body.pos` is bound to, for a local p; None for others."""
     if isinstance(node, ast.Name):
-        return node.id if node.id in cx.env else None
+        # A name for a place in a field is no local.
+        known = node.id in cx.env and not isinstance(cx.env[node.id], BoundPlace)
+        return node.id if known else None
     if isinstance(node, ast.Attribute):
         owner = local_name(cx, node.value)
         # Only chains that begin with a local struct; everything
@@ -181,6 +206,21 @@ def make(
             members[name] = of_type(cx, given[name], want, f"{name} of {t.__name__}", node)
         else:
             members[name] = _fitting(cx, node, given[name], want, f"{name} of {t.__name__}")
+    return StructValue(t, members)
+
+
+def make_nameless(
+    cx: TranslationContext, node: ast.expr, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> StructValue:
+    """Translate `ds.Struct(pos=p, mass=1.0)`: a struct of a type without a name."""
+    given = dict(args[0]) if len(args) == 1 and isinstance(args[0], dict) else {}
+    if len(args) > bool(given) or not (given or kwargs):
+        raise cx.type_error(node, "ds.Struct takes members by name", "write ds.Struct(mass=1.0)")
+    members = {k: as_value(cx, thing, node) for k, thing in (given | kwargs).items()}
+    members = {
+        k: m if isinstance(m, StructValue) else cx.value(m, node, k) for k, m in members.items()
+    }
+    t = struct_type("struct", {k: m.type for k, m in members.items()})
     return StructValue(t, members)
 
 
@@ -257,7 +297,7 @@ def call_method(
     if not assigns_self(func.source):
         return inlining.inline(cx, node, func, [method.owner, *args], kwargs)
     owner = method.node
-    if any(isinstance(n, ast.Call) for n in ast.walk(owner)):
+    if any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(owner)):
         raise cx.syntax(
             owner,
             f"{func.source.name} changes the struct it is called on, which comes from a call here",

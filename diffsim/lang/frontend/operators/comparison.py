@@ -13,10 +13,11 @@ from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import bool_
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.functions import containers
 from diffsim.lang.frontend.operators import short_circuit
 from diffsim.lang.frontend.operators.folding import fold, operands
 from diffsim.lang.frontend.regions import if_region
-from diffsim.lang.frontend.values import Evaluated, PythonObject
+from diffsim.lang.frontend.values import Evaluated, PythonObject, holds_value
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import describe, sample
@@ -36,7 +37,12 @@ def compare(cx: TranslationContext, node: ast.Compare) -> Evaluated:
 def _chain(cx: TranslationContext, node: ast.Compare, left: object, k: int) -> Value | PythonObject:
     """Translate the comparisons of `a < b < c` from the k-th on, each evaluated only where it decides."""
     # Each operand is evaluated once, though it takes part in two comparisons.
-    right = expressions.expr(cx, node.comparators[k])
+    written = node.comparators[k]
+    # `x in {1, 2}`: a set can be written nowhere else.
+    if isinstance(written, ast.Set) and isinstance(node.ops[k], (ast.In, ast.NotIn)):
+        right: Any = tuple(expressions.expr(cx, e) for e in written.elts)
+    else:
+        right = expressions.expr(cx, written)
     first = _compare_two(cx, type(node.ops[k]), left, right, node)
     # The op may have been folded by the builder.
     if isinstance(first, Const) and first.type is bool_:
@@ -60,13 +66,14 @@ def _compare_two(
 ) -> Value | PythonObject:
     """Translate one comparison."""
     known = not isinstance(a, Value) and not isinstance(b, Value)
+    if kind in (ast.In, ast.NotIn) and (not known or holds_value(b)):
+        found = containers.contains(cx, a, b, node)
+        return found if kind is ast.In else containers.negated(cx, found)
     if kind in (ast.Is, ast.IsNot, ast.In, ast.NotIn):
+        if not known and (a is None or b is None):  # a number, or a vector, is not None
+            return kind is ast.IsNot
         if not known:
-            raise cx.syntax(
-                node,
-                "`is` and `in` can not compare run-time values",
-                "use == or !=, joined with `or` where there are several",
-            )
+            raise cx.syntax(node, "`is` can not compare run-time values", "use == or !=")
         test = {
             ast.Is: operator.is_,
             ast.IsNot: operator.is_not,

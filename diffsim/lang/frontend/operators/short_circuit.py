@@ -9,7 +9,7 @@ import ast
 from typing import TypeGuard
 
 from diffsim.ir.nodes import Value
-from diffsim.ir.types import bool_
+from diffsim.ir.types import an, bool_
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.regions import if_region
@@ -21,6 +21,8 @@ def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Evaluated:
     is_and = isinstance(node.op, ast.And)
     first, *others = node.values
     left = expressions.expr(cx, first)
+    if isinstance(left, Value) and left.type.shape and left.type.is_bool:
+        return _of_vectors(cx, node, left)
     test = expressions.truth(cx, left, first)
     rest = others[0]
     if len(others) > 1:
@@ -54,6 +56,20 @@ def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Evaluated:
     # For `and` the second operand decides where the first is true, for `or` where it is false.
     then, orelse = (other_operand, left_operand) if is_and else (left_operand, other_operand)
     return if_region(cx, test, then, orelse, node)
+
+
+def _of_vectors(cx: TranslationContext, node: ast.BoolOp, left: Value) -> Value:
+    """Translate `v < a and v > b` of vectors of truths: element by element, all operands evaluated."""
+    for other in node.values[1:]:
+        right = expressions.value(cx, other)
+        if right.type is not left.type:
+            raise cx.type_error(
+                other,
+                f"{an(left.type)} and {an(right.type)} can not be joined",
+                "compare vectors of one length on both sides",
+            )
+        left = cx.builder.named("and" if isinstance(node.op, ast.And) else "or", left, right)
+    return left
 
 
 def _is_bool(thing: Evaluated) -> TypeGuard[Value | bool]:
@@ -100,8 +116,8 @@ def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
 
 def is_cheap(cx: TranslationContext, node: ast.AST) -> bool:
     """Return whether an expression may be evaluated speculatively: it can not fail and costs little."""
-    # A subscript may be out of bounds, a call may have effects.
-    dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp)
+    # A subscript may be out of bounds, a call may have effects, and an assignment is one.
+    dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp, ast.NamedExpr)
     if cx.debug:
         dear += (ast.FloorDiv, ast.Mod, ast.Pow)  # they are checked
     return not any(isinstance(n, dear) for n in ast.walk(node))
