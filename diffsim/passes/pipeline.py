@@ -14,6 +14,8 @@ from diffsim.ir.nodes import Kernel
 from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
+from diffsim.passes.forms.interiors import split_interiors
+from diffsim.passes.forms.merged_nests import merge_nests
 from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.transforms.dce import eliminate_dead_code
 from diffsim.passes.transforms.demote_atomics import demote_atomics
@@ -32,17 +34,20 @@ Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
 
 
-def _gather(kernel: Kernel, *, allow_lag: bool) -> Kernel:
-    """Scatter to gather, and eliminate what the rewritten tasks no longer need."""
-    return eliminate_dead_code(scatter_to_gather(inline_bodies(kernel), allow_lag=allow_lag))
+def _gather(kernel: Kernel, *, is_gpu: bool) -> Kernel:
+    """Scatter to gather, in the interior of boxes too, and eliminate what is no longer needed."""
+    # A GPU's threads take remainders at no cost, and each part is a launch: only atomics cost more.
+    kernel, rims = split_interiors(inline_bodies(kernel), only_updates=is_gpu)
+    return eliminate_dead_code(scatter_to_gather(kernel, allow_lag=not is_gpu, rims=rims))
 
 
-# Before reversal: the adjoint then meets no Gradient statement, and reverses nothing that is dead.
-PREPARE: Stages = (("simplify", lambda k: eliminate_dead_code(expand_gradients(k))),)
+# Before reversal: the adjoint then meets no Gradient statement, reverses nothing that is dead, and finds
+# boxes where programs have nests.
+PREPARE: Stages = (("simplify", lambda k: merge_nests(eliminate_dead_code(expand_gradients(k)))),)
 
 LOWER: Stages = (
     # On tensors: a stencil on vectors is one group of additions instead of one for each component.
-    ("scatter_to_gather", lambda k: _gather(k, allow_lag=True)),
+    ("scatter_to_gather", lambda k: _gather(k, is_gpu=False)),
     ("scalarize", scalarize),
     # Before `demote_atomics`: a hoisted sum changes which elements the lanes update one by one.
     ("reductions", hoist_reductions),
@@ -62,7 +67,7 @@ GPU_FUNCTIONS = frozenset({"rsqrt"})
 """The mathematical functions that GPUs have an instruction for, and whose rows have a formula for others."""
 
 LOWER_CUDA: Stages = (
-    ("scatter_to_gather", lambda k: _gather(k, allow_lag=False)),
+    ("scatter_to_gather", lambda k: _gather(k, is_gpu=True)),
     ("scalarize", lambda k: scalarize(k, functions=GPU_FUNCTIONS)),
     ("reductions", hoist_reductions),
     ("demote_atomics", lambda k: demote_atomics(k, in_blocks=True)),

@@ -29,6 +29,7 @@ from tests.fuzz import (
     given,
     hessians,
     launches,
+    neighbours,
     nonfinite,
     numbers,
     programs,
@@ -53,12 +54,22 @@ def tries(seed, on_cuda, in_order=False):
     if in_order:
         text, n = wide.make(seed)
         return text, [("deterministic", lambda text: deterministic.verdict(text, seed, n))]
+    if on_cuda and seed % 8 == 4:
+        return neighbours.make(seed), [
+            ("neighbours", functools.partial(neighbours.on_cuda, seed=seed))
+        ]
     if on_cuda and seed % 2:
         text, how = tensors.make(seed), cuda.options(seed)
         return text, [(str(how), lambda text: cuda.verdict_of_tensors(text, seed))]
     if on_cuda:
         text, n = wide.make(seed)
         return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
+    if seed % 32 == 28:
+        ways = [
+            (f'in_place="{how}"', functools.partial(neighbours.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return neighbours.make(seed), ways
     if seed % 32 == 24:
         return given.make(seed), given.ways(seed)
     if seed % 32 == 9:

@@ -233,7 +233,8 @@ def test_what_is_read_is_not_gathered(cpu):
     ("test", "known"),
     [
         ("i >= 2", True), ("i > 2", None), ("2 <= i < 5", True), ("i - 2 < 0", False),
-        ("i != 9", None), ("not i < 2", True), ("i < 2 or i >= 5", False), ("n > i", None),
+        ("i != 9", True), ("not i < 2", True), ("i < 2 or i >= 5", False), ("n > i", None),
+        ("i == 1", False), ("i == 3", None), ("i - 2 == 5 or i != 3", None),
         ("i > 3 or i >= 2", True), ("i > 3 and i < 2", False), ("i + 2147483647 > 0", None),
         ("w[i] > 0.5", None), ("5 > i and w[i] > 0.5", None),
     ],

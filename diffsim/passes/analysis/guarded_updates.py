@@ -136,8 +136,12 @@ class KnownBranches(Rewriter):
         super().__init__(env)
         self.defs, self.ranges = defs, ranges
 
+    def condition(self, v: Value) -> bool | None:
+        """Return what a condition is in all lanes, if it is the same in all."""
+        return truth(v, self.defs, self.ranges)
+
     def stmt(self, s: Stmt) -> list[Stmt]:
-        if not isinstance(s, If) or (known := truth(s.cond, self.defs, self.ranges)) is None:
+        if not isinstance(s, If) or (known := self.condition(s.cond)) is None:
             return super().stmt(s)
         side = s.then if known else s.orelse
         made = [x for inner in side.stmts for x in self.stmt(inner)]
@@ -164,11 +168,22 @@ def truth(v: Value, defs: Definitions, ranges: Ranges) -> bool | None:
         inner = truth(let.args[0], defs, ranges)
         return None if inner is None else not inner
     if name in ("gt", "ge", "lt", "le"):
-        a, b = (_range(x, defs, ranges) for x in let.args)
+        a, b = (range_of(x, defs, ranges) for x in let.args)
         if name in ("gt", "ge"):
             a, b, name = b, a, {"gt": "lt", "ge": "le"}[name]
         return _less(a, b, equal=name == "le")
+    if name in ("eq", "ne"):
+        same = _equal(*(range_of(x, defs, ranges) for x in let.args))
+        return None if same is None else same is (name == "eq")
     return None
+
+
+def _equal(a: tuple[int, int] | None, b: tuple[int, int] | None) -> bool | None:
+    if a is None or b is None:
+        return None
+    if a[1] < b[0] or b[1] < a[0]:
+        return False
+    return True if a == b and a[0] == a[1] else None
 
 
 def _less(a: tuple[int, int] | None, b: tuple[int, int] | None, *, equal: bool) -> bool | None:
@@ -181,7 +196,7 @@ def _less(a: tuple[int, int] | None, b: tuple[int, int] | None, *, equal: bool) 
     return None
 
 
-def _range(v: Value, defs: Definitions, ranges: Ranges) -> tuple[int, int] | None:
+def range_of(v: Value, defs: Definitions, ranges: Ranges) -> tuple[int, int] | None:
     """Return the first and the last value of an axis plus a constant, or of a constant."""
     if v.type.shape or v.type.scalar.kind != "i":
         return None

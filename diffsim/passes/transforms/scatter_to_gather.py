@@ -82,16 +82,19 @@ class _Group:
     """The other components: (place, value), the same in the whole group."""
 
 
-def scatter_to_gather(kernel: Kernel, *, allow_lag: bool = False) -> Kernel:
+def scatter_to_gather(
+    kernel: Kernel, *, allow_lag: bool = False, rims: frozenset[Task] = frozenset()
+) -> Kernel:
     """Return the kernel with neighbour additions gathered by the element instead of scattered by the lane.
 
     Args:
         kernel: any kernel.
         allow_lag: whether the backend makes use of `Task.lag`.
+        rims: tasks so thin that no element has all its neighbours in them, which stay as they are.
     """
     tasks: list[Task] = []
     for task in kernel.tasks:
-        tasks += _Rewriter(kernel, task).tasks(allow_lag=allow_lag)
+        tasks += [task] if task in rims else _Rewriter(kernel, task).tasks(allow_lag=allow_lag)
     return kernel.replace(tasks=tuple(tasks))
 
 

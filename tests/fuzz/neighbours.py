@@ -1,0 +1,315 @@
+"""Random stencils over nests and boxes, whose neighbours wrap around, stop at the faces, or are left out.
+
+Python runs the same text over NumPy's arrays, in the order in which the program is written, and central
+differences of that run along one direction are what the gradient must give.
+"""
+
+import itertools
+import linecache
+import math
+import random
+from types import SimpleNamespace
+
+import numpy as np
+
+import diffsim as ds
+from diffsim.errors import AutodiffError
+from tests.cuda import emulated
+from tests.fuzz import cuda
+
+PLANES = 3
+SIZES = [(20, 18), (17, 24), (24, 3), (5, 19), (40, 17), (4, 4)]
+_NUMBERS = itertools.count()
+LOSS = """
+@ds.kernel
+def measure():
+    for p, i, j in ds.ndrange(3, H, W):
+        s[None] += ((3 * i + 5 * j + p) % 7 - 2) * u[p, i, j] ** 2 + (i % 3) * w[p, i, j].dot(w[p, i, j])
+    for i in range(H):
+        s[None] += ds.sin(r[i]) * (i % 4)
+    for j in range(W):
+        s[None] += q[j] * q[j]
+
+"""
+
+
+class Maker:
+    """Writes a program."""
+
+    def __init__(self, seed):
+        self.r = random.Random(f"neighbours {seed}")
+        self.h, self.w = self.r.choice(SIZES)
+        self.lines = [f"H, W = {self.h}, {self.w}", *LOSS.split("\n")]
+        self.names = itertools.count()
+
+    def pick(self, *things):
+        return things[self.r.randrange(len(things))]
+
+    def number(self):
+        return str(round(self.r.uniform(-0.9, 0.9), 2))
+
+    def put(self, depth, line):
+        self.lines.append("    " * depth + line)
+
+    def text(self):
+        calls = []
+        for k in range(self.r.randint(1, 3)):
+            self.put(0, '@ds.kernel(simplicity="relaxed")')
+            self.put(0, f"def k{k}(n: ds.i32, c: ds.f64):")
+            for _ in range(self.r.choice([1, 1, 2])):
+                self.loops()
+            calls.append(f"k{k}({self.pick('H', 'W')}, {self.number()})")
+        self.put(0, "def main():")
+        for _ in range(self.r.randint(1, 4)):
+            self.put(1, self.pick(*calls))
+        self.put(1, "measure()")
+        return "\n".join(self.lines) + "\n"
+
+    # ---- loops
+
+    def loops(self):
+        whole = self.r.random() < 0.7
+        low, high = (0, 0) if whole else (self.r.randint(0, 2), self.r.randint(0, 2))
+        rows, columns = f"{low}, H - {high}", f"{low}, W - {high}"
+        self.floats = ["c"]
+        kind = self.pick("nest", "nest", "box", "columns first", "values before", "inner alone")
+        if kind == "box":
+            self.put(1, f"for i, j in ds.ndrange(({rows}), ({columns})):")
+            self.depth = 2
+        elif kind == "columns first":
+            self.nest(f"for j in range({columns}):", f"for i in range({rows}):")
+        elif kind == "values before":
+            self.put(1, f"for i in range({rows}):")
+            self.put(2, self.pick("a = 0.3 * i - 0.5", "a = r[i]", "a = ds.cos(c * i)", "m = W"))
+            self.floats += ["a"] * ("a =" in self.lines[-1])
+            end = "m" if "m =" in self.lines[-1] else f"W - {high}"
+            self.put(2, f"for j in range({low}, {end}):")
+            self.depth = 3
+        elif kind == "inner alone":
+            self.put(1, f"for i in range({rows}):")
+            self.put(2, f"for j in range({self.pick('i % 2, W', '0, i % W + 1', 'W')}):")
+            self.depth = 3
+        else:
+            self.nest(f"for i in range({rows}):", f"for j in range({columns}):")
+        # A row is a lane's own, and its iterations find what those before them have written.
+        self.rows_in_order = kind not in ("box", "columns first")
+        self.body()
+
+    def nest(self, outer, inner):
+        self.put(1, outer)
+        self.put(2, inner)
+        self.depth = 3
+
+    def body(self):
+        d = self.depth
+        self.of, self.to = self.r.sample(range(PLANES), 2)
+        for _ in range(self.r.randint(1, 3)):
+            self.local(d)
+        kind = self.pick("u", "u", "u", "w", "w", "in place", "scatter", "sums")
+        if kind == "u":
+            self.put(d, f"u[{self.to}, i, j] {self.pick('=', '=', '+=')} 0.6 * {self.expr()}")
+        elif kind == "w":
+            value = self.pick(
+                f"0.5 * w[{self.of}, {self.place()}]",
+                f"ds.Vector([{self.expr()}, {self.expr()}])",
+                f"w[{self.of}, {self.place()}] * {self.expr()}",
+            )
+            self.put(d, f"w[{self.to}, i, j] {self.pick('=', '+=')} {value}")
+        elif kind == "in place":
+            self.put(d, f"u[{self.to}, i, j] = 0.5 * u[{self.to}, i, j] + 0.3 * {self.expr()}")
+            if self.rows_in_order:
+                self.put(d, f"u[{self.to}, i, j] += 0.2 * u[{self.to}, i, {self.along('j')}]")
+        elif kind == "scatter":
+            self.put(d, f"u[{self.to}, {self.place()}] += 0.4 * {self.expr()}")
+            if self.r.random() < 0.5:
+                self.put(d, f"u[{self.to}, {self.place()}] -= {self.expr()}")
+        else:
+            self.put(d, f"{self.pick('r[i]', 'q[j]', 's[None]')} += 0.1 * {self.expr()}")
+        if self.r.random() < 0.2:
+            self.put(d, f"w[{self.to}, i, j] = w[{self.to}, i, j] * {self.number()}")
+
+    def local(self, d):
+        name = f"a{next(self.names)}"
+        if self.r.random() < 0.3:
+            at, n = self.pick(("i", "H"), ("j", "W"))
+            self.put(d, f"b{name} = {at} + 1")
+            self.put(d, f"if b{name} {self.pick('==', '>=', '>')} {n}{self.pick('', ' - 1')}:")
+            self.put(d + 1, f"b{name} = {self.pick('0', f'{n} - 1', at)}")
+            self.put(d, f"if b{name} >= {n}:")
+            self.put(d + 1, f"b{name} = 0")
+            place = f"b{name}, j" if at == "i" else f"i, b{name}"
+            self.put(d, f"{name} = u[{self.of}, {place}] * {self.number()}")
+        else:
+            self.put(d, f"{name} = {self.expr()}")
+        if self.r.random() < 0.35:
+            test = self.pick(
+                f"{name} > {self.number()}", "i < 1", f"j == W - {self.pick(1, 2)}", "i + j > 7"
+            )
+            self.put(d, f"if {test}:")
+            self.put(d + 1, f"{name} {self.pick('=', '+=', '*=')} {self.expr()}")
+        if self.r.random() < 0.3:
+            k, m = self.pick(-2, -1, 1, 2), self.pick(-1, 0, 1)
+            test = f"0 <= i + {k} and i + {k} < H and 0 <= j + {m} and j + {m} < W"
+            self.put(d, f"if {test}:")
+            self.put(d + 1, f"{name} += 0.7 * u[{self.of}, i + {k}, j + {m}]")
+        self.floats.append(name)
+
+    # ---- values
+
+    def along(self, a):
+        """A neighbour along an axis that is certainly inside."""
+        n, k = {"i": "H", "j": "W"}[a], self.r.randint(1, 2)
+        return self.pick(
+            a,
+            a,
+            f"({a} + {k}) % {n}",
+            f"({a} - {k}) % {n}",
+            f"({a} - {k} + {n}) % {n}",
+            f"({n} + {a} - 1) % {n}",
+            f"ds.min({a} + {k}, {n} - 1)",
+            f"ds.max({a} - {k}, 0)",
+            f"ds.max(ds.min({a} + {k}, {n} - 1), 1)",
+            f"({a} + {k} if {a} + {k} < {n} else {a} + {k} - {n})",
+            f"({a} - 1 if {a} > 0 else {n} - 1)",
+            f"ds.select({a} == 0, {a}, {a} - 1)",
+            f"({n} - 1 - {a})",
+        )
+
+    def place(self):
+        return f"{self.along('i')}, {self.along('j')}"
+
+    def leaf(self):
+        at = f"u[{self.of}, {self.place()}]"
+        return self.pick(
+            self.number(),
+            *self.floats[-3:],
+            at,
+            at,
+            at,
+            f"w[{self.of}, {self.place()}].{self.pick('x', 'y')}",
+            self.pick("e[i, j]", f"e[{self.place()}]"),
+            self.pick("r[i]", "q[j]", "q[(j + 1) % W]") if self.r.random() < 0.3 else at,
+        )
+
+    def expr(self):
+        a, b = self.leaf(), self.leaf()
+        return self.pick(
+            f"({a} + {b})",
+            f"({a} - 0.5 * {b})",
+            f"{a} * {b}",
+            f"ds.sin({a})",
+            f"({a} + {b} + {self.leaf()} + {self.leaf()} - 4.0 * {self.leaf()})",
+            f"({a} if {b} > {self.number()} else {self.leaf()})",
+        )
+
+
+def make(seed):
+    """The text of a program."""
+    return Maker(seed).text()
+
+
+SHAPES = {"u": 0, "w": 2, "e": 0, "r": 0, "q": 0, "s": 0}
+
+
+def _shape(name, h, w):
+    box = {"e": (h, w), "r": (h,), "q": (w,), "s": ()}.get(name, (PLANES, h, w))
+    return box + ((2,) if name == "w" else ())
+
+
+def _starts(seed, h, w):
+    rng = np.random.default_rng(seed)
+    starts, along = ({k: rng.normal(size=_shape(k, h, w)) * 0.5 for k in SHAPES} for _ in range(2))
+    # A tape sets its loss to 0.
+    starts["s"], along["s"] = np.zeros(()), np.zeros(())
+    return starts, along
+
+
+def _execute(text, space):
+    file = f"<neighbours {next(_NUMBERS)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    exec(compile(text, file, "exec"), space)
+    space["main"]()
+
+
+class _Vector(np.ndarray):
+    """A vector with names for its components."""
+
+    x = property(lambda self: self[0])
+    y = property(lambda self: self[1])
+
+
+class _Field:
+    """An array that is indexed as a field is."""
+
+    def __init__(self, values, is_vector):
+        self.values, self.is_vector = np.array(values), is_vector
+
+    def __getitem__(self, at):
+        # A negative index would be another element of an array, and of no field.
+        at = () if at is None else at
+        assert all(k >= 0 for k in np.atleast_1d(at))
+        found = self.values[at]
+        return found.copy().view(_Vector) if self.is_vector else float(found)
+
+    def __setitem__(self, at, value):
+        self.values[() if at is None else at] = value
+
+
+def in_python(text, starts):
+    """Return what the fields hold after Python has run the program."""
+    fields = {k: _Field(v, k == "w") for k, v in starts.items()}
+    words = SimpleNamespace(
+        kernel=lambda *f, **_: f[0] if f else lambda f: f,
+        i32=int, f64=float, min=min, max=max, sin=math.sin, cos=math.cos,
+        select=lambda c, a, b: a if c else b,
+        Vector=lambda v: np.array(v).view(_Vector),
+        ndrange=lambda *n: itertools.product(
+            *(range(k) if isinstance(k, int) else range(*k) for k in n)
+        ),
+    )  # fmt: skip
+    _execute(text, {"ds": words, **fields})
+    return {k: f.values for k, f in fields.items()}
+
+
+def verdict(text, seed, in_place="save", **options):
+    """ "right", "refused", or what is wrong."""
+    h, w = (int(k.strip(",")) for k in text.split("\n")[0].split()[3:5])
+    starts, along = _starts(seed, h, w)
+    ds.init(default_fp=ds.f64, **options)
+    fields = {
+        k: ds.Vector.field(2, ds.f64, (PLANES, h, w), needs_grad=True)
+        if k == "w"
+        else ds.field(ds.f64, _shape(k, h, w), needs_grad=True)
+        for k in SHAPES
+    }
+    for k, f in fields.items():
+        f.from_numpy(starts[k])
+    there = in_python(text, starts)
+    try:
+        with ds.Tape(fields["s"], in_place=in_place):
+            _execute(text, {"ds": ds, **fields})
+    except AutodiffError:
+        return "refused"
+    for k, f in fields.items():
+        gap = np.abs(f.to_numpy() - there[k]).max()
+        if not gap <= 1e-9 * (1 + np.abs(there[k]).max()):
+            return f"value of {k}: off by {gap}"
+    slope = sum(float((f.grad.to_numpy() * along[k]).sum()) for k, f in fields.items())
+    ends = {
+        x: float(in_python(text, {k: v + x * along[k] for k, v in starts.items()})["s"])
+        for x in (1e-5, -1e-5, 1e-6, -1e-6)
+    }
+    central = [(ends[x] - ends[-x]) / (2 * x) for x in (1e-5, 1e-6)]
+    size = 1 + abs(central[1]) + abs(float(there["s"]))
+    if abs(central[0] - central[1]) > 1e-5 * size:
+        return "invalid"  # a corner of the function is near
+    if not abs(slope - central[1]) <= 1e-4 * size:
+        return f"slope: {slope} instead of {central[1]}"
+    return "right"
+
+
+def on_cuda(text, seed):
+    """What `verdict` says of the program's CUDA code."""
+    how, more, in_place = cuda.options(seed)
+    emulated.choose(**how)
+    return verdict(text, seed, in_place, **{k: v for k, v in more.items() if k != "single"})
