@@ -1,0 +1,43 @@
+"""The programs of `benchmarks/natural` run, and their gradients are those of central differences in f64."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "natural"
+PROGRAMS = sorted(path.stem for path in FOLDER.glob("*/*.py"))
+# Their tests would take longest, and other tests have programs like them: `check.py` runs these too.
+LONG = {"cloth", "mpm", "ray_march", "advect_cubic", "lattice_boltzmann", "wave_ternary", "rnn"}
+
+
+@pytest.fixture
+def natural(monkeypatch, cpu, quick_code):
+    """Import a module of the suite by its name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    for name in ("suite", "check"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    cpu.init(arch=cpu.cpu, default_fp=cpu.f64, rules="lifted")
+    yield importlib.import_module
+    for name in ("suite", "check"):
+        sys.modules.pop(name, None)
+
+
+def test_there_are_many_programs():
+    assert len(PROGRAMS) >= 20
+    assert set(PROGRAMS) > LONG
+
+
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - LONG - {"sorting"}))
+def test_gradient_is_that_of_differences(name, natural, cpu):
+    check = natural("check")
+    module = check.load(name)
+    assert check.difference_error(cpu, module, check.TINY.get(name, 12)) < 1e-5
+
+
+def test_sorting_has_no_gradient(natural, cpu):
+    """Nothing tells the compiler that the pairs of a stage do not overlap."""
+    check = natural("check")
+    with pytest.raises(cpu.GlobalDataAccessError, match="two iterations"):
+        check.difference_error(cpu, check.load("sorting"), 16)
