@@ -58,12 +58,14 @@ def run(words: list[str]) -> int:
     """Run an example as if it had been started as a script.
 
     Args:
-        words: its name, and its own options.
+        words: its name, and its own options; nothing: list the examples.
 
     Raises:
         Failure: there is no such example; a package that it needs is missing.
     """
-    if not words or words[0].startswith("-"):
+    if not words or words[0] in ("--list", "--help", "-h"):
+        return show_all([])
+    if words[0].startswith("-"):
         raise Failure("name an example: diffsim demo NAME; `diffsim list` shows all", status=2)
     name, *options = words
     known = demos()

@@ -38,6 +38,9 @@ def test_list_has_the_first_line_of_each_example(capsys):
     assert any(re.match(r"gravity +Gravity without a formula", line) for line in lines)
     assert not any(line.startswith(("robot_file", "drawing")) for line in lines)
     assert any(re.match(r"ising +Magnets", line) for line in lines[lines.index("classics:") :])
+    for words in (["demo"], ["demo", "--list"]):
+        assert main(words) == 0
+        assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_examples_in_folders_run_by_their_names(examples, tmp_path, capsys):
@@ -58,7 +61,7 @@ def test_examples_in_folders_run_by_their_names(examples, tmp_path, capsys):
         ("dmeo", "there is no command 'dmeo'; did you mean demo?"),
         ("xyzzy", "there is no command 'xyzzy'; there are demo, list, doctor, cache"),
         ("list all", "list takes no 'all'"),
-        ("demo", "name an example: diffsim demo NAME; `diffsim list` shows all"),
+        ("demo --steps 3", "name an example: diffsim demo NAME; `diffsim list` shows all"),
         ("demo gravty", "there is no example 'gravty'; did you mean gravity? `diffsim list` shows all"),
         ("demo robot_file", "there is no example 'robot_file'; `diffsim list` shows all"),
         ("cache", "write `diffsim cache info` or `diffsim cache clear`"),
@@ -201,7 +204,8 @@ def test_the_wheel_has_what_is_needed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["scripts"]["diffsim"] == "diffsim.commands.main:main"
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["force-include"] == {"examples": "diffsim/examples"}
+    assert wheel["include"] == ["/diffsim", "/examples"]
+    assert wheel["sources"] == {"examples": "diffsim/examples"}
 
 
 def test_an_installed_package_runs_its_examples(tmp_path):
