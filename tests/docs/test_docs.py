@@ -27,7 +27,6 @@ import io
 import itertools
 import os
 import re
-import subprocess
 import sys
 import textwrap
 import tokenize
@@ -37,6 +36,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -248,16 +249,13 @@ def main(*pages_and_paths: str) -> int:
 
 
 def failure(folder: Path, *paths: Path) -> str:
-    """Runs pages in a fresh process in the folder; the reasons why they fail, or nothing."""
+    """Runs pages in a process of its own in the folder; the reasons why they fail, or nothing."""
     pages = [p.relative_to(ROOT).as_posix() if p.is_relative_to(ROOT) else p.name for p in paths]
-    run = subprocess.run(
-        [sys.executable, __file__, *map(str, itertools.chain(*zip(pages, paths, strict=True)))],
-        cwd=folder,
-        env=os.environ | {"MPLBACKEND": "Agg", "PYTHONIOENCODING": "utf-8"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
+    run = forked.run(
+        __file__,
+        *itertools.chain(*zip(pages, paths, strict=True)),
+        folder=folder,
+        environment=os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)},
         timeout=TIMEOUT,
     )
     if run.returncode == 0:

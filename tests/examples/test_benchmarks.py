@@ -7,26 +7,23 @@ run.
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import forked
+
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT = 300  # [s]
 
 
 def run(script, *arguments, folder):
     """What a benchmark prints."""
     found = os.pathsep.join([str(ROOT), *filter(None, [os.getenv("PYTHONPATH")])])
-    made = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": found},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
+    made = forked.run(
+        ROOT / "benchmarks" / script,
+        *arguments,
+        folder=folder,
+        environment={**os.environ, "PYTHONPATH": found},
     )
     assert made.returncode == 0, made.stdout + made.stderr
     return made.stdout

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support import forked
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TIMEOUT = 300  # [s] one example; a first run also compiles
 SHORT = ("--iterations", "4", "--steps", "100")
@@ -23,18 +25,23 @@ RESULTS = (*PICTURES, "walk.html", "weights.npz")
 KEPT = ("checkpoint.npz", "log.csv")
 
 
-def start(script, *arguments, folder):
-    """Start an example the way `python examples/script.py` does."""
-    environment = {key: value for key, value in os.environ.items() if "DISPLAY" not in key}
+def environment():
+    """What an example finds: no display, and the package of this checkout."""
+    found = {key: value for key, value in os.environ.items() if "DISPLAY" not in key}
     root = str(EXAMPLES.parent)  # in front, for a checkout that is not installed
-    environment["PYTHONPATH"] = os.pathsep.join(
+    found["PYTHONPATH"] = os.pathsep.join(
         [root, str(EXAMPLES), *filter(None, [os.getenv("PYTHONPATH")])]
     )
+    return {**found, "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
+
+
+def start(script, *arguments, folder):
+    """Start an example the way `python examples/script.py` does."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / script), *map(str, arguments)]
     return subprocess.Popen(
         command,
         cwd=folder,
-        env={**environment, "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -43,9 +50,11 @@ def start(script, *arguments, folder):
 
 def run(script, *arguments, folder, status=0):
     """Run an example to its end; what it wrote to stdout and to stderr."""
-    with start(script, *arguments, folder=folder) as process:
-        out, err = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == status, f"{script} ended with {process.returncode}:\n{out}\n{err}"
+    done = forked.run(
+        EXAMPLES / script, *arguments, folder=folder, environment=environment(), warnings="error"
+    )
+    out, err = done.stdout, done.stderr
+    assert done.returncode == status, f"{script} ended with {done.returncode}:\n{out}\n{err}"
     assert "Traceback" not in err
     return out, err
 
