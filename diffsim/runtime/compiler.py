@@ -23,6 +23,7 @@ from diffsim.lang.frontend import translate as frontend
 from diffsim.lang.frontend.translate import Translation
 from diffsim.lang.host.signatures import is_one_of
 from diffsim.lang.host.source import Source
+from diffsim.lang.types.flattening import ResultForm
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import reverse
 from diffsim.passes.forms.task_versions import NewVersion
@@ -35,7 +36,10 @@ from diffsim.runtime.session import session
 
 
 def translate(
-    source: Source, bindings: dict[str, Any], args: tuple[Arg, ...], result: Type | None
+    source: Source,
+    bindings: dict[str, Any],
+    args: tuple[Arg, ...],
+    result: Type | ResultForm | None,
 ) -> Translation:
     """Translate Python source to IR; see `lang.frontend.translate`."""
     options = session.options

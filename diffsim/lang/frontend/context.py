@@ -57,6 +57,7 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.source import Source, SyntaxNode
 from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types.descriptions import advice, describe, sample
+from diffsim.lang.types.flattening import ResultForm
 from diffsim.lang.types.matrix import Matrix
 
 # Locals of the front end's own; no name of Python begins with "%". As locals, they are merged by branches
@@ -171,6 +172,7 @@ class TranslationContext:
         self.warned_lines: set[tuple[str, int]] = set()
         self.next_loop: LoopOptions | None = None
         self.result: Mem | None = None
+        self.result_form: ResultForm | None = None  # of several values
         self.open_gradients: list[Any] = []
         self.changed_by_calls: set[str] = set()
         self.reference_parameters: dict[Any, dict[str, str]] = {}

@@ -27,7 +27,7 @@ from diffsim.lang.frontend.context import (
     with_members,
 )
 from diffsim.lang.frontend.expressions import expr
-from diffsim.lang.frontend.functions import by_reference
+from diffsim.lang.frontend.functions import by_reference, structs
 from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
 from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.regions import keep_type, note_range
@@ -300,7 +300,13 @@ def kernel_return(cx: TranslationContext, node: ast.Return) -> None:
             "the kernel returns a value, and its def does not say of which type",
             f"write def {cx.frame.source.name}(...) -> ds.f32:",
         )
-    thing = cx.value(expr(cx, node.value), node.value, "the result")
+    found = expr(cx, node.value)
+    if cx.result_form is not None:
+        typed = structs.as_typed(cx, found, cx.result_form.type, "the result", node.value)
+        row = structs.as_row(cx, typed)
+        cx.builder.store(cx.use(cx.result), (), cx.builder.tensor_of(row, (len(row),)))
+        return
+    thing = cx.value(found, node.value, "the result")
     t = cx.result.dtype
     problem = f"the kernel says that it returns {an(t)}, this is {an(thing.type)}"
     hint = (

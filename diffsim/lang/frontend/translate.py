@@ -17,6 +17,7 @@ from diffsim.lang.frontend.context import RETURN, Constants, Frame, TranslationC
 from diffsim.lang.frontend.functions import inlining
 from diffsim.lang.host.observations import Observation
 from diffsim.lang.host.source import Source
+from diffsim.lang.types.flattening import ResultForm
 
 
 class Translation:
@@ -39,7 +40,7 @@ def translate(
     source: Source,
     bindings: dict[str, Any],
     args: tuple[Arg, ...],
-    result: Type | None,
+    result: Type | ResultForm | None,
     *,
     default_fp: ScalarType,
     default_ip: ScalarType,
@@ -53,7 +54,7 @@ def translate(
         source: the function's syntax.
         bindings: for each parameter its `Arg`, `ArrayRef`, or the Python object it is compiled for.
         args: the run-time arguments, in order.
-        result: type of the returned value, if there is one.
+        result: type of the returned value, or form of several, if there is one.
         default_fp: type of float literals on their own.
         default_ip: type of int literals on their own.
         debug: whether assertions are translated.
@@ -70,6 +71,8 @@ def translate(
     frame.env.update(bindings)
     # 1. The state: parameters are bound like locals, and the result is a memory that the launch reads.
     tasks.start_random_stream(cx)
+    if isinstance(result, ResultForm):
+        cx.result_form, result = result, result.carrier
     if result is not None:
         cx.result = cx.use(Mem("return", result, 0, (), "temp"))
     # 2. The statements. `with builder` lets the formulas of vectors and matrices find the builder.
@@ -102,7 +105,7 @@ def translate(
         if cx.env.get(RETURN, False) is False:
             raise cx.syntax(
                 source.node,
-                f"{source.name} says that it returns {an(result)}, and has no return",
+                f"{source.name} says that it returns {_in_words(cx, result)}, and has no return",
                 "add a return, or take the -> away",
             )
         inlining.check_returns(cx, source)
@@ -110,3 +113,7 @@ def translate(
     made = tuple(map(Constants(cx.constant_mems).task, cx.tasks) if cx.constant_mems else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
     return Translation(kernel, cx.observations.settled(), uses_random=cx.uses_random)
+
+
+def _in_words(cx: TranslationContext, result: Type) -> str:
+    return an(result) if cx.result_form is None else "several values"

@@ -282,11 +282,14 @@ class Element:
 
     def _now(self) -> Struct:
         """Copy the element as a struct."""
-        return self._field.type(**self.to_dict())
+        members = {m: f[self._key] for m, f in self._field._struct.items()}
+        return self._field.type(
+            **{m: one._now() if isinstance(one, Element) else one for m, one in members.items()}
+        )
 
     def __reduce_ex__(self, protocol: object) -> Any:
         """Copy and pickle as a struct: what the element is now."""
-        return self._field.type(**self.to_dict()).__reduce__()
+        return self._now().__reduce__()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the members by name."""

@@ -19,22 +19,32 @@ from diffsim.ir.op import Tracked
 from diffsim.ir.types import ScalarType, TensorType, Type, an, from_numpy, i32, i64, size_of, tensor
 from diffsim.lang.frontend.expressions import ArrayRef
 from diffsim.lang.host.annotations import ArrayAnnotation, Template, scalar_type
+from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.source import Source
+from diffsim.lang.types import flattening
 from diffsim.lang.types.descriptions import describe
-from diffsim.lang.types.structs import StructType
+from diffsim.lang.types.flattening import ResultForm
+from diffsim.lang.types.structs import Struct, StructType
 from diffsim.runtime.fields.conversions import array_of, refuse_mask
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.struct_field import Element
+from diffsim.runtime.session import session
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: `kind` is "value", "array", "template" or "self"."""
+    """One parameter: `kind` is "value", "array", "template", "struct" or "self".
+
+    A struct is passed as `parts`, one value for each number, vector or matrix in it.
+    """
 
     name: str
     kind: str
     type: Type | None = None
     array: ArrayAnnotation | None = None
+    struct: StructType | None = None
+    parts: tuple[Parameter, ...] = ()
 
 
 class Signature:
@@ -70,11 +80,17 @@ class Signature:
                 )
             self.parameters.append(_parameter(p.name, hints[p.name], source))
         result = hints.get("return")
-        self.result = None if result is None else _value_type(result, source, "return")
+        # Several values are returned in one vector, which `form` reads.
+        self.form = _result_form(result, source)
+        self.result: Type | None = self.form.carrier if self.form else None
+        if result is not None and self.form is None:
+            self.result = _value_type(result, source, "return")
         self.names = [p.name for p in self.parameters if p.kind != "self"]
         # Whether the arguments can not select a specialization: then launches skip the look-up
         # (`Kernel._first`).
-        self.plain = all(p.kind == "value" for p in self.parameters)
+        self.plain = all(p.kind in ("value", "struct") for p in self.parameters)
+        # Whether arguments and result are passed as they are, by the launch function itself.
+        self.direct = self.form is None and all(p.kind == "value" for p in self.parameters)
         self.defaults = inspect.signature(function)
         # Python itself binds keywords and defaults, in C; the other way is only for its errors.
         self.binder = self._new_binder()
@@ -137,19 +153,17 @@ def _parameter(name: str, hint: object, source: Source) -> Parameter:
         return Parameter(name, "template")
     if isinstance(hint, ArrayAnnotation):
         return Parameter(name, "array", None, hint)
+    if isinstance(hint, StructType):
+        parts = tuple(
+            Parameter(f"{name}__{k}", "value", t) for k, t in enumerate(flattening.leaves(hint))
+        )
+        return Parameter(name, "struct", struct=hint, parts=parts)
     return Parameter(name, "value", _value_type(hint, source, name))
 
 
 def _value_type(hint: object, source: Source, name: str) -> Type:
     if isinstance(hint, TensorType):
         return hint
-    # Before the scalar types, whose error has a hint that does not fit.
-    if isinstance(hint, StructType):
-        raise KernelSyntaxError(
-            "a kernel takes no struct " + ("as its result" if name == "return" else "by value"),
-            source.parameter(name),
-            hint="pass its members, or keep it in a field of shape (): ds.template()",
-        )
     try:
         return scalar_type(hint)
     except FieldError:
@@ -162,7 +176,38 @@ def _value_type(hint: object, source: Source, name: str) -> Type:
         ) from None
 
 
+def _result_form(result: object, source: Source) -> ResultForm | None:
+    try:
+        return flattening.result_form(result)
+    except FieldError as problem:
+        raise KernelSyntaxError(
+            problem.message, source.parameter("return"), hint="write (ds.f32, ds.i32)"
+        ) from None
+
+
 # ---- values
+
+
+def struct_values(p: Parameter, value: object, kernel: str) -> list[Any]:
+    """Return the values of a struct argument, one for each part.
+
+    Raises:
+        KernelTypeError: it is no struct of that type.
+    """
+    t = p.struct
+    assert t is not None
+    if isinstance(value, Element):
+        value = value._now()
+    if not isinstance(value, Struct) or value._type is not t:
+        raise KernelTypeError(
+            f"{p.name} of {kernel} is a {t.__name__}, not {describe(value)}",
+            Span.of_caller(),
+            hint=f"make one: {t.__name__}(...)",
+        )
+    found = list(flattening.parts(t, value))
+    if session.tape is not None and (source := source_of(found)) is not None:
+        source.refuse(p.name, "give the kernel the fields of the members")
+    return found
 
 
 def flatten(p: Parameter, value: object, kernel: str) -> list[Any]:
@@ -419,5 +464,5 @@ def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
 def make_args(parameters: list[Parameter]) -> dict[str, Arg]:
     """Return the run-time arguments, in order."""
     # Only values have a number: arrays are memories, and templates constants.
-    values = [p for p in parameters if p.kind == "value"]
+    values = [q for p in parameters for q in (p.parts or (p,)) if q.kind == "value"]
     return {p.name: Arg(p.type, p.name, k) for k, p in enumerate(values) if p.type is not None}

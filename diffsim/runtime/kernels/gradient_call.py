@@ -332,7 +332,7 @@ class GradKernel:
                 hint="declare the fields that it reads and writes with needs_grad=True",
             )
         # Fields in place of floats select another specialization, so only plain calls may skip this method.
-        if self.kernel.signature.plain and not by_field:
+        if self.kernel.signature.direct and not by_field:
             self._launch = special.gradient_call
         special.gradient_call(*values, returned=returned)
 

@@ -28,6 +28,7 @@ from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_path
 from diffsim.lang.host.source import Source
+from diffsim.lang.types.structs import StructType
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
 from diffsim.runtime.fields.field import Field
@@ -41,6 +42,7 @@ from diffsim.runtime.kernels.arguments import (
     array_kind,
     field_kind,
     find_same,
+    struct_values,
     takes_field,
 )
 from diffsim.runtime.kernels.gradient_call import GradKernel, JvpKernel, ptx_of
@@ -231,7 +233,8 @@ class Kernel(Named):
         if self.gives_fields(args):
             return self._run(args, by_field=True)
         special, values = self.specialize(args)
-        if not self.signature.plain:  # compiled-in arguments choose the specialization at each call
+        # Compiled-in arguments choose the specialization at each call; structs are taken apart.
+        if not self.signature.direct:
             self._kinds = [p.kind for p in self.call_parameters]
             self._launch = self._dispatch
             return self._dispatch(*args)
@@ -243,7 +246,21 @@ class Kernel(Named):
     def _dispatch(self, *args: object) -> object:
         self._need_all(args)
         special, values = self._among_fields(args) or self.specialize(args)
-        return special.launch(*values)
+        return self._result(special.launch(*values))
+
+    def _result(self, found: Any) -> Any:
+        """Return what a launch gives, several values apart."""
+        form = self._signature and self._signature.form
+        if not form:
+            return found
+        followed = isinstance(found, Recorded)
+        if followed and isinstance(form.type, StructType):
+            raise AutodiffError(
+                f"{self.source.name} returns a struct, whose numbers would be constants on a tape",
+                Span.of_caller(),
+                hint="return them as a tuple, or store them into a field",
+            )
+        return form.read(found, followed=followed)
 
     def _among_fields(
         self, args: tuple[Any, ...]
@@ -288,7 +305,7 @@ class Kernel(Named):
         while True:
             special, values = self.specialize(args, by_field=by_field)
             try:
-                return special.launch(*values)
+                return self._result(special.launch(*values))
             except launch_function.Outdated:
                 self.forget()
 
@@ -332,6 +349,9 @@ class Kernel(Named):
                 key.append(p.name)
                 arrays.append(a)
                 kinds.append(field_kind(p, a, self.source.name))
+            if p.kind == "struct":
+                values += struct_values(p, a, self.source.name)
+                continue
             values.append(a)
         if len(arrays) > 1:
             kinds = find_same(kinds, arrays)
@@ -381,7 +401,9 @@ class Kernel(Named):
             if args:
                 args = self.bind(args, {})
             # Types alone decide, so any numbers do.
-            blank = tuple(0 for p in self.signature.parameters if p.kind == "value")
+            blank = tuple(
+                p.struct() if p.struct else 0 for p in self.call_parameters if p.kind != "self"
+            )
             return self.specialize(args or blank, by_field=self.gives_fields(args))[0]
         # The latest one: with several, `args` selects.
         return next(reversed(self.specializations.values()))

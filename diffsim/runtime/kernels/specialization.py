@@ -378,7 +378,7 @@ class Specialization:
         with contextlib.suppress(AttributeError):
             del self.launch
         # Kernels with compiled-in arguments ask for the specialization at each launch, and keep no function.
-        if self.kernel.signature.plain:
+        if self.kernel.signature.direct:
             self.kernel.forget_launch()
 
     # ---- derivative

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.types import ScalarType
+from diffsim.lang.frontend.values import StructValue
 from diffsim.lang.host.source import Source
+from diffsim.lang.types import flattening
 from diffsim.passes.instrument.returned_values import note_returned
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.field import Field
@@ -69,6 +71,11 @@ def translate(
         field_given = by_field and takes_field(p, a)
         if p.kind == "value":
             bindings[p.name] = run_time[p.name]
+        if p.kind == "struct":
+            parts = [run_time[part.name] for part in p.parts]
+            bindings[p.name] = flattening.of_leaves(p.struct, parts, StructValue)
+            values += p.parts
+            continue
         if p.kind == "array" or field_given:
             # Two parameters that get one array are one memory for the kernel: alias analysis and the
             # adjoint then see every access to it.
@@ -92,7 +99,9 @@ def translate(
     # 2. Name the fields before the translation, whose messages and IR use the names.
     name_captured_fields(kernel.source)
     # 3. Translate and compile as far as the IR; machine code is made at the launch.
-    made = compiler.translate(kernel.source, bindings, tuple(run_time.values()), signature.result)
+    made = compiler.translate(
+        kernel.source, bindings, tuple(run_time.values()), signature.form or signature.result
+    )
     notes: list[Field] = []
     ir = note_returned(compiler.prepare(made.kernel, given), functools.partial(_new_notes, notes))
     simplicity = kernel.simplicity or session.options.simplicity

@@ -13,7 +13,7 @@ from typing import Any
 
 from diffsim.errors import KernelTypeError
 from diffsim.ir.nodes import Mem, Value, zero
-from diffsim.ir.types import Type, an
+from diffsim.ir.types import ScalarType, TensorType, Type, an, f64, i32
 from diffsim.lang.frontend import assignments, calls, subscripts
 from diffsim.lang.frontend.context import TranslationContext, load_struct
 from diffsim.lang.frontend.functions import inlining
@@ -24,11 +24,14 @@ from diffsim.lang.frontend.values import (
     StructValue,
     StructVar,
     Undefined,
+    parts_of,
 )
 from diffsim.lang.host.field_like import AnyField, StructFieldLike
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.source import Source
+from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
+from diffsim.lang.types.flattening import is_wide
 from diffsim.lang.types.structs import Struct, StructType, struct_type, types_of_tuple
 
 
@@ -113,12 +116,36 @@ def as_typed(
         return of_type(cx, thing, t, what, node)
     types = types_of_tuple(t)
     if types is None:
-        return calls.convert(cx, cx.value(thing, node, what), t, node, assigned=what)
+        v = cx.value(thing, node, what, t if isinstance(t, (ScalarType, TensorType)) else None)
+        shape = t.shape if isinstance(t, TensorType) else ()
+        if v.type.shape != shape:
+            raise cx.type_error(
+                node, f"{what} is {describe(t)}, not {an(v.type)}", "give one of that shape"
+            )
+        return calls.convert(cx, v, t, node, assigned=what)
     if not isinstance(thing, (list, tuple)) or len(thing) != len(types):
         raise cx.type_error(
             node, f"{what} is {len(types)} values, not {describe(thing)}", "return as many values"
         )
     return tuple(as_typed(cx, one, u, what, node) for one, u in zip(thing, types, strict=True))
+
+
+def as_row(cx: TranslationContext, thing: Evaluated) -> list[Value]:
+    """Return the scalars of a struct or tuple as f64, as `ResultForm.read` expects them."""
+    parts = parts_of(thing)
+    if parts is not None:
+        return [v for part in parts for v in as_row(cx, part)]
+    assert isinstance(thing, Value)
+    b = cx.builder
+    made: list[Value] = []
+    for v in linalg.elements(thing) if thing.type.shape else [thing]:
+        if not is_wide(v.type):
+            made.append(b.cast(b.cast(v, i32) if v.type.is_bool else v, f64))
+            continue
+        # The upper half with the sign, and the lower half without.
+        made.append(b.cast(b.named("shr", v, b.const(32, v.type)), f64))
+        made.append(b.cast(b.named("bit_and", v, b.const(0xFFFFFFFF, v.type)), f64))
+    return made
 
 
 def as_value(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Evaluated:
