@@ -26,6 +26,7 @@ from diffsim.lang.host.source import Source
 from diffsim.lang.types.flattening import ResultForm
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import reverse
+from diffsim.passes.autodiff.root_squares import squares_without_roots
 from diffsim.passes.forms.task_versions import NewVersion
 from diffsim.passes.tangent import forward
 from diffsim.passes.transforms.args_from_fields import load_args_from_fields
@@ -80,7 +81,7 @@ def differentiate(
 ) -> reverse.Adjoint:
     """Make the adjoint of a prepared kernel; see `passes.autodiff.reverse`."""
     return reverse.reverse(
-        kernel,
+        squares_without_roots(kernel) if again else kernel,
         relaxed=relaxed,
         detached=detached,
         in_place=in_place,

@@ -225,3 +225,92 @@ def test_forward_mode_after_a_product():
     np.testing.assert_allclose(product, 56 * start**6, rtol=1e-12)
     x.from_numpy(start)
     assert forward() == expected == pytest.approx(2 * start.sum(), rel=1e-12)
+
+
+# ---- roots of 0
+
+
+def squares():
+    """Energies that are quadratic in |v| (or x), written with roots, and their Hessians at 0."""
+    v, loss = field(2, n=2), field(())
+    rest = ds.field(ds.f64, shape=2)  # 0
+
+    @ds.kernel
+    def powers():
+        for i in v:
+            loss[None] += v[i].norm() ** 2 + v[i].norm() * v[i].norm() + ds.pow(v[i].norm(), 2.0)
+
+    @ds.kernel
+    def springs():
+        for i in v:
+            stretch = v[i].norm() - rest[i]
+            loss[None] += 0.5 * 3.0 * stretch**2 + 0.5 * 5.0 * stretch * stretch
+
+    @ds.kernel
+    def spline():
+        for i in v:
+            q = 2.0 - v[i].norm() / 4.0
+            loss[None] += (1.0 + q) * (q - 3.0) + q
+
+    @ds.kernel(simplicity="relaxed")
+    def absolute():
+        for i in v:
+            a, b = ds.abs(v[i].x), ds.abs(v[i].y)
+            for _ in range(3):
+                loss[None] += (-a) * (2.0 * a) + b * b
+
+    # (1 + q)(q - 3) + q = q**2 - q - 3 with q = 2 - r / 4 is r**2 / 16 - 3 r / 4 - 1: a kink besides.
+    return v, loss, [(powers, 6.0), (springs, 8.0), (spline, 1 / 8), (absolute, [-12.0, 6.0])]
+
+
+def test_squares_of_roots_at_0():
+    v, loss, cases = squares()
+    for kernel, curvature in cases:
+        matrix = ds.ad.hessian(kernel, v, loss=loss)
+        assert np.array_equal(matrix, np.diag(np.resize(curvature, 4)))
+
+
+def test_squares_of_roots_elsewhere():
+    v, loss, cases = squares()
+    v.from_numpy(np.array([[0.3, -0.4], [1.2, 0.5]]))
+    for kernel, _ in cases:
+        check(kernel, v, loss)
+
+
+def test_pairs_with_a_guard_and_without():
+    """Points at rest at one place: a pair of a point with itself adds nothing."""
+    n = 3
+    x, loss = field(n, n=2), field(())
+
+    @ds.kernel
+    def guarded():
+        for i in range(n):
+            for j in range(n):
+                if i != j:
+                    loss[None] += 0.5 * ((x[i] - x[j]).norm() - 1.0) ** 2
+
+    @ds.kernel
+    def every():
+        for i in range(n):
+            for j in range(n):
+                loss[None] += 0.5 * ((x[i] - x[j]).norm() - 1.0) ** 2
+
+    x.from_numpy(np.array([[0.0, 0.0], [1.5, 0.0], [0.0, 2.0]]))
+    assert np.array_equal(*(ds.ad.hessian(k, x, loss=loss) for k in (guarded, every)))
+
+
+def test_products_of_roots_of_different_numbers_stay():
+    """A store between two loads, and another index, make other roots."""
+    x, loss = field(2), field(())
+
+    @ds.kernel(simplicity="relaxed")
+    def changed():
+        for i in range(1):
+            a = ds.abs(x[i])
+            x[i] = x[i] * x[i] + 1.0
+            loss[None] += a * ds.abs(x[i]) + ds.abs(x[i]) * ds.abs(x[i + 1])
+
+    x.from_numpy(np.array([-0.5, 0.7]))
+    # a (a**2 + 1) + (a**2 + 1) b with a = -x[0], b = x[1]: curvatures 6 a + 2 b, and -2 a between them
+    want = [[6 * 0.5 + 2 * 0.7, -2 * 0.5], [-2 * 0.5, 0.0]]
+    np.testing.assert_allclose(ds.ad.hessian(changed, x, loss=loss), want, rtol=1e-14, atol=1e-15)

@@ -36,6 +36,7 @@ from tests.fuzz import (
     recomputed,
     repeatable,
     rewrites,
+    roots,
     slices,
     solves,
     sparse,
@@ -79,6 +80,8 @@ def tries(seed, on_cuda, in_order=False):
         return decomposed.make(seed), [
             ("decomposed", functools.partial(decomposed.verdict, seed=seed))
         ]
+    if seed % 32 == 1:
+        return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 32 == 17:
         return repeatable.make(seed), [
             ("replays", functools.partial(repeatable.verdict, seed=seed))

@@ -384,6 +384,10 @@ cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose t
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
                    lowering=Expand(lambda x: x), vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4)])
 
+derived_as: Op = op("derived_as", "F F -> F", "x, which is equal to e but for rounding, derived as e is.",
+                    ref=lambda x, e: x, lowering=Expand(lambda x, e: x), vjp=(ZERO, lambda g, x, e, y: g),
+                    continuation=lambda x, e: e, sample=[(-4, 4), (-4, 4)], public=False)
+
 spectral_gradient: Op = op(
     "spectral_gradient", "F -> F", "The value itself: a gradient made of eigenvectors or singular vectors.",
     ref=lambda x: x, lowering=Expand(lambda x: x),
