@@ -116,6 +116,14 @@ from diffsim.lang.builtins.intrinsics import (
     stop_grad,
     zero,
 )
+from diffsim.lang.builtins.sparse import (
+    activate,
+    append,
+    deactivate,
+    is_active,
+    length,
+    rescale_index,
+)
 from diffsim.lang.builtins.spectral import diagonal_map, eig, polar_decompose, svd, sym_eig, sym_map
 from diffsim.lang.frontend.functions.custom_derivatives import adjoint, grad
 from diffsim.lang.frontend.functions.inline_llvm import func_native
@@ -145,7 +153,12 @@ from diffsim.runtime.fields.constructors import make_field as _make_field
 from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray
 from diffsim.runtime.fields.device_array import from_dlpack
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.layout_tree import (
+from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.fields.struct_field import StructNamespace as Struct
+from diffsim.runtime.fields.struct_field import make_struct_field as _make_struct_field
+from diffsim.runtime.kernels.kernel import Kernel, kernel
+from diffsim.runtime.kernels.kernel import forget_all as _forget_all
+from diffsim.runtime.layouts.layout_tree import (
     axes,
     i,
     ij,
@@ -164,11 +177,6 @@ from diffsim.runtime.fields.layout_tree import (
     l,
     root,
 )
-from diffsim.runtime.fields.struct_field import StructField
-from diffsim.runtime.fields.struct_field import StructNamespace as Struct
-from diffsim.runtime.fields.struct_field import make_struct_field as _make_struct_field
-from diffsim.runtime.kernels.kernel import Kernel, kernel
-from diffsim.runtime.kernels.kernel import forget_all as _forget_all
 from diffsim.runtime.observe import profiler
 from diffsim.runtime.observe.profiler import ScopedTimer
 from diffsim.runtime.python import backend as _python_backend  # noqa: F401
@@ -251,9 +259,11 @@ __all__ = [
     "Vector",
     "abs",
     "acos",
+    "activate",
     "ad",
     "adjoint",
     "amdgpu",
+    "append",
     "arm64",
     "asin",
     "assume_in_range",
@@ -281,6 +291,7 @@ __all__ = [
     "cuda",
     "data_oriented",
     "dataclass",
+    "deactivate",
     "device_info",
     "diagonal_map",
     "digamma",
@@ -325,6 +336,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "is_active",
     "isinf",
     "isnan",
     "j",
@@ -335,6 +347,7 @@ __all__ = [
     "kernel",
     "kl",
     "l",
+    "length",
     "lgamma",
     "load",
     "load_tape",
@@ -361,6 +374,7 @@ __all__ = [
     "random",
     "raw_mod",
     "real_func",
+    "rescale_index",
     "reset",
     "rgb_to_hex",
     "root",

@@ -45,10 +45,11 @@ MAY_IMPORT = {
 ROOMS = """
     ir ir/ops
     lang/host lang/types lang/frontend lang/builtins lang
-    passes/analysis passes/transforms passes/forms passes/autodiff passes/tangent passes/instrument passes
+    passes/analysis passes/sparse passes/transforms passes/forms passes/autodiff passes/tangent
+    passes/instrument passes
     backends/native backends/llvm backends/simt backends/cpu backends/cuda backends
     runtime/memory runtime runtime/cpu runtime/cuda runtime/python
-    runtime/fields runtime/observe runtime/kernels
+    runtime/fields runtime/layouts runtime/observe runtime/kernels
     ad/record ad/pictures ad/checks ad/reverse ad/replay ad/schedules ad ad/jacobians ad/hessians ad/implicit
     bridges
     optim/steps optim/runs optim

@@ -139,6 +139,7 @@ class Rollout:
     def forward(self, outer: EnclosingRecorder) -> None:
         """Run all steps, holding what the backward pass starts from."""
         recorder = CarryRecorder(outer, set(self.state))
+        self.start = session.clock
         runs = FirstRuns(self.run, recorder, self.notes)
         before, session.tape = session.tape, recorder
         try:
@@ -387,7 +388,9 @@ class Rollout:
         # would not repeat themselves.
         self.integrity.check([])
         for (field, row), span in self.inputs.items():
-            if field.versions.changed(row, self.now):
+            # Steps that run again must find the cells of sparse trees active that were active then.
+            since = self.now if field._mem.level is None else self.start
+            if field.versions.changed(row, since):
                 raise _changed(field, row, span)
         # 2. The present values are put aside: running steps again overwrites them, and code between the
         # end of the rollout and its backward pass may have changed them.

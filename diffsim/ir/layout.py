@@ -1,11 +1,85 @@
-"""How the elements of a memory lie: the one place where strides are computed."""
+"""Memories as the IR names them, and how their elements lie: the one place where strides are computed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from diffsim.ir.nodes import Mem
 from diffsim.ir.types import size_of
+
+if TYPE_CHECKING:
+    from diffsim.ir.sparse import Level, Place
+    from diffsim.ir.types import Type
+
+
+class Mem:
+    """Memory: what can be loaded from and stored to.
+
+    Attributes:
+        name: the user's name for it.
+        dtype: type of one element.
+        shape: its dimensions; None where they are known only at launch (`rank` is always known).
+        kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
+            (a loop's saved values; 1-D, of a length known when it is allocated).
+        grad: the memory of its gradient, if it has one.
+        dual: the memory of its tangents, if it has one: alike; several have one more axis, the last one.
+        strides: distance in scalars between neighbours along each axis; None: C order of `shape`.
+        component_stride: distance in scalars between the components of one element.
+        handle: the runtime's object behind it, opaque to the IR.
+        is_grad: whether it is itself the gradient of something.
+        in_blocks: of an array: whether its last axis counts blocks (`block_stride`).
+        place: where its elements are in a sparse tree; None: all of them exist at all times.
+        level: of the memory that says which cells of a sparse tree are active: the level that these are of.
+    """
+
+    __slots__ = (
+        "component_stride",
+        "dtype",
+        "dual",
+        "grad",
+        "handle",
+        "in_blocks",
+        "is_grad",
+        "kind",
+        "level",
+        "name",
+        "place",
+        "rank",
+        "shape",
+        "strides",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        dtype: Type,
+        rank: int,
+        shape: tuple[int, ...] | None,
+        # Arrays alone may overlap each other, since the caller may pass views.
+        kind: str = "field",
+        grad: Mem | None = None,
+        strides: tuple[int, ...] | None = None,
+        component_stride: int = 1,
+        handle: Any = None,
+        is_grad: bool = False,
+        dual: Mem | None = None,
+        in_blocks: bool = False,
+        place: Place | None = None,
+    ) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.rank = rank
+        self.shape = shape
+        self.kind = kind
+        self.grad = grad
+        self.strides = strides
+        self.component_stride = component_stride
+        self.handle = handle
+        self.is_grad = is_grad
+        self.dual = dual
+        self.in_blocks = in_blocks
+        self.place = place
+        self.level: Level | None = None
 
 
 def packed_strides(

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from diffsim.ir.arithmetic import Arithmetic
+from diffsim.ir.layout import Mem as Mem  # noqa: PLC0414 - it is a node of the IR
 from diffsim.ir.types import ScalarType, Type
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from diffsim.ir.op import Op
     from diffsim.ir.print_format import Shown
     from diffsim.ir.schedules import FixedOrder, Privatized, Uniform
+    from diffsim.ir.sparse import Place
 
 
 class Value(Arithmetic):
@@ -89,69 +91,6 @@ class RngKey(Value):
 
 # Bound by no statement, known before a launch starts, and equal in all lanes: the launch-wide values.
 LEAVES = (Const, Arg, Dim, RngKey)
-
-
-class Mem:
-    """Memory: what can be loaded from and stored to.
-
-    Attributes:
-        name: the user's name for it.
-        dtype: type of one element.
-        shape: its dimensions; None where they are known only at launch (`rank` is always known).
-        kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
-            (a loop's saved values; 1-D, of a length known when it is allocated).
-        grad: the memory of its gradient, if it has one.
-        dual: the memory of its tangents, if it has one: alike; several have one more axis, the last one.
-        strides: distance in scalars between neighbours along each axis; None: C order of `shape`.
-        component_stride: distance in scalars between the components of one element.
-        handle: the runtime's object behind it, opaque to the IR.
-        is_grad: whether it is itself the gradient of something.
-        in_blocks: of an array: whether its last axis counts blocks (`block_stride`).
-    """
-
-    __slots__ = (
-        "component_stride",
-        "dtype",
-        "dual",
-        "grad",
-        "handle",
-        "in_blocks",
-        "is_grad",
-        "kind",
-        "name",
-        "rank",
-        "shape",
-        "strides",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        dtype: Type,
-        rank: int,
-        shape: tuple[int, ...] | None,
-        # Arrays alone may overlap each other, since the caller may pass views.
-        kind: str = "field",
-        grad: Mem | None = None,
-        strides: tuple[int, ...] | None = None,
-        component_stride: int = 1,
-        handle: Any = None,
-        is_grad: bool = False,
-        dual: Mem | None = None,
-        in_blocks: bool = False,
-    ) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.rank = rank
-        self.shape = shape
-        self.kind = kind
-        self.grad = grad
-        self.strides = strides
-        self.component_stride = component_stride
-        self.handle = handle
-        self.is_grad = is_grad
-        self.dual = dual
-        self.in_blocks = in_blocks
 
 
 class Block:
@@ -510,12 +449,15 @@ class Task(_Analyzed):
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
         order: how lanes give the same bits in every run, if that is asked for and needs something.
         independent: whether the user says that no two lanes access one element, unless both add to it.
+        active: the place in a sparse tree that the axes are the elements of. Lanes of inactive elements have
+            no effect, by a condition around the body; those that the task itself activates need not run.
         concurrent: whether it may run at the same time as the tasks before it, back to the last one
             that may not (that one included).
         uniform: what all lanes agree on, where a backend needs to know.
     """
 
     __slots__ = (
+        "active",
         "axes",
         "block_dim",
         "body",
@@ -546,8 +488,10 @@ class Task(_Analyzed):
         concurrent: bool = False,
         uniform: Uniform | None = None,
         independent: bool = False,
+        active: Place | None = None,
     ) -> None:
         self.independent = independent
+        self.active = active
         self.axes = axes
         self.bounds = bounds
         self.body = body

@@ -1,4 +1,4 @@
-"""How kernels format the values that they print."""
+"""Texts of kernels: how they format the values that they print, and messages of checks in every kernel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 
 from diffsim.ir.types import Type, f32, size_of
+
+# Two parts share each of these messages: the one that emits the `Check`, and the runtime, which finds the
+# advice for a failed check by its message.
+DIVIDED_BY_0 = "an integer is divided by 0"
+NEGATIVE_POWER = "an integer to the power {} is no integer"
+DOES_NOT_FIT = "does not fit"  # how the message of a check of an assignment ends
+NO_LOG = "no memory to note the updates of this loop, which are made in order (deterministic=True)"
 
 
 class Shown:

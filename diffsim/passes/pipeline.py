@@ -17,6 +17,8 @@ from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.interiors import split_interiors
 from diffsim.passes.forms.merged_nests import merge_nests
 from diffsim.passes.instrument.bounds import check_bounds
+from diffsim.passes.sparse.activation import activate_stores, expand_activations
+from diffsim.passes.sparse.compaction import compact_loops
 from diffsim.passes.transforms.dce import eliminate_dead_code
 from diffsim.passes.transforms.demote_atomics import demote_atomics
 from diffsim.passes.transforms.forward_clears import forward_clears
@@ -43,9 +45,19 @@ def _gather(kernel: Kernel, *, is_gpu: bool) -> Kernel:
 
 # Before reversal: the adjoint then meets no Gradient statement, reverses nothing that is dead, and finds
 # boxes where programs have nests.
-PREPARE: Stages = (("simplify", lambda k: merge_nests(eliminate_dead_code(expand_gradients(k)))),)
+PREPARE: Stages = (
+    # `activate_stores` before all others, so that whatever looks at a kernel sees what it activates.
+    (
+        "simplify",
+        lambda k: merge_nests(eliminate_dead_code(expand_gradients(activate_stores(k)))),
+    ),
+)
+
+SPARSE: Stages = (("activations", expand_activations), ("active_cells", compact_loops))
+"""What kernels on sparse trees need on every way to a backend."""
 
 LOWER: Stages = (
+    SPARSE[0],
     # On tensors: a stencil on vectors is one group of additions instead of one for each component.
     ("scatter_to_gather", lambda k: _gather(k, is_gpu=False)),
     ("scalarize", scalarize),
@@ -55,6 +67,8 @@ LOWER: Stages = (
     # After it: only an exclusive update may be turned into a store.
     ("forward_clears", forward_clears),
     ("dce", eliminate_dead_code),
+    # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
+    SPARSE[1],
     # It and `vectorize` name statements and values of the task, so nothing may rewrite those afterwards.
     ("privatize", privatize),
     ("vectorize", vectorize),
@@ -67,12 +81,14 @@ GPU_FUNCTIONS = frozenset({"rsqrt"})
 """The mathematical functions that GPUs have an instruction for, and whose rows have a formula for others."""
 
 LOWER_CUDA: Stages = (
+    SPARSE[0],
     ("scatter_to_gather", lambda k: _gather(k, is_gpu=True)),
     ("scalarize", lambda k: scalarize(k, functions=GPU_FUNCTIONS)),
     ("reductions", hoist_reductions),
     ("demote_atomics", lambda k: demote_atomics(k, in_blocks=True)),
     ("forward_clears", forward_clears),
     ("dce", eliminate_dead_code),
+    SPARSE[1],
     ("privatize", privatize),
     # Splits exclusive updates alone, which `privatize` does not name. There is no `vectorize`: the threads of
     # a warp are the lanes of a vector.
@@ -83,8 +99,10 @@ LOWER_CUDA: Stages = (
 
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(inline_bodies(k))), *LOWER)
 
-ONLY_CHECKS: Stages = LOWER_DEBUG[:1]
-"""With `debug=True` for the interpreter, which takes prepared IR as it is."""
+INTERPRETED: Stages = SPARSE
+"""For the interpreter, which takes prepared IR as it is otherwise."""
+
+INTERPRETED_DEBUG: Stages = (LOWER_DEBUG[0], *SPARSE)
 
 LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from diffsim.backends.llvm.parameter_block import SEED, ParameterBlock
 from diffsim.errors import AccessError, DiffsimError, memory_size
-from diffsim.ir.check_messages import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG
 from diffsim.ir.nodes import Alloca, Check, Mem, Print
+from diffsim.ir.print_format import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG
 from diffsim.ir.types import ScalarType
 
 BoundArray = tuple[Mem, int, tuple[int, ...]]

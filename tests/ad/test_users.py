@@ -342,13 +342,6 @@ def test_polar_decomposition_of_the_identity():
     np.testing.assert_allclose(F.grad.to_numpy(), (w - w.T) / 2, atol=1e-12)
 
 
-def test_sparse_layouts_are_refused_when_they_are_declared():
-    x = ds.field(ds.f64)
-    for name in ("pointer", "bitmasked", "dynamic", "hash"):
-        with pytest.raises(ds.FieldError, match="sparse layouts"):
-            getattr(ds.root, name)(ds.ij, 8).place(x)
-
-
 @pytest.mark.parametrize("kind", ["field", "ndarray", "struct", "object"])
 def test_the_same_gradient_whatever_holds_the_numbers(kind):
     loss = number()

@@ -81,6 +81,9 @@ def _stale_reads(record: Record, *, saving: bool, ended_at: int) -> Iterator[Aut
         if entry.special.derivative.refusal is not None:
             continue
         for stale in entry.special.derivative.stale_reads(entry.args, entry.now):
+            if stale.written_at is None:  # nothing lifts it
+                yield stale
+                continue
             # Only writes in its block are seen by a tape.
             inside = stale.written_at is not None and stale.written_at <= ended_at
             yield (

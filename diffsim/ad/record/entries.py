@@ -25,6 +25,7 @@ from diffsim.ad.record.entry import (
     Use,
     flat,
 )
+from diffsim.ad.record.overwrite_saves import refuse_sparse
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir.nodes import Store
 from diffsim.passes.analysis.regions import RegionAccess
@@ -292,6 +293,7 @@ class Wrote(Entry):
         clear_gradient(grad, index, run.tangents)
 
     def check_replay(self) -> None:
+        refuse_sparse(self.field, None)
         if isinstance(self.index, Run):
             raise _not_replayed("a copy of some elements", None)
 
@@ -464,6 +466,7 @@ class Copied(Entry):
         move_gradient(target, index, source, self.at, run.tangents)
 
     def check_replay(self) -> None:
+        refuse_sparse(self.target, self.span)
         if isinstance(self.to, Run):
             raise _not_replayed("a copy of some elements", self.span)
 

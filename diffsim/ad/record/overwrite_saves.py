@@ -19,6 +19,7 @@ from diffsim.ad.record.entry import BackwardRun, Entry, ForwardProgram, ReverseP
 from diffsim.ad.record.extents import extents
 from diffsim.errors import AutodiffError, Span, memory_size
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.sparse_writes import active_set, check_active
 from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.memory.storage import Part, StridedSpan, snapshot_address
 
@@ -36,7 +37,7 @@ class Saved(Entry):
             Otherwise the copy was made for earlier adjoints, before the entry that follows it.
     """
 
-    __slots__ = ("_field", "_row", "data", "own", "versions")
+    __slots__ = ("_active", "_field", "_row", "data", "own", "versions")
     ticks = False
 
     def __init__(self, box: Box, into: Any = None) -> None:
@@ -45,6 +46,7 @@ class Saved(Entry):
         self._field, self._row = weakref.ref(box[0]), box[1]
         self.own = False
         self.data: Any = copied(box, into=into)
+        self._active = active_set(box[0])
         # Restored values get the versions that they had, so the check of each adjoint finds them
         # unchanged and needs to know nothing about saves.
         self.versions = box[0].versions.snapshot(box[1])
@@ -97,13 +99,21 @@ class Saved(Entry):
         self.versions = moved(latest), moved(whole), later
 
     def restore(self) -> None:
-        """Copy the values back to where they were."""
+        """Copy the values back to where they were.
+
+        Raises:
+            GlobalDataAccessError: other cells of a sparse tree are active than when they were copied.
+        """
         self.box[0].storage.restore(self.data, _part(self.box))
         field, row = self.box
         field.versions.restore(row, self.versions)
+        check_active(field, self._active)
 
     def boxes(self) -> Iterator[Box]:
         return iter(())
+
+    def check_replay(self) -> None:
+        refuse_sparse(self.box[0], None)
 
     def backward(self, run: BackwardRun) -> None:
         run.restore(self)
@@ -114,6 +124,16 @@ class Saved(Entry):
 
     def reverse(self, program: ReverseProgram) -> None:
         program.restore(self)
+
+
+def refuse_sparse(field: Field, span: Span | None) -> None:
+    """Refuse to replay what writes all of a sparse field, or an element of it, without activating a cell."""
+    if field.tree is not None:
+        raise AutodiffError(
+            f"this tape can not be replayed: Python's writes to {field.name} activate cells of a tree",
+            span,
+            hint="write in a kernel, or record the tape anew each time",
+        )
 
 
 class PutAside:

@@ -22,7 +22,9 @@ from diffsim.ad.replay.commands import Program
 from diffsim.ad.replay.forward_commands import ForwardCommands
 from diffsim.ad.replay.version_order import apply_stamps
 from diffsim.errors import AutodiffError, Span
+from diffsim.passes.sparse.activation import levels_of
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.launch_function import note_activity
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
 
@@ -53,6 +55,9 @@ class Replay:
             # First launches stand for all launches of a kernel, as in every question that arguments do
             # not change.
             entry.check_replay()
+        levels = dict.fromkeys(level for s in self.specials for level in levels_of(s.ir))
+        # Objects of their own: they keep no field alive.
+        self._active: list[Versions] = [level.mask.handle().versions for level in levels]
         self.writes = any(isinstance(e, (Wrote, Copied)) for e in entries.firsts())
         self._lock = locks.rlock()
         self._base = self._end = 0
@@ -119,6 +124,12 @@ class Replay:
         Raises:
             AutodiffError: whether the adjoints are right depends on more than the record.
         """
+        if self._active:
+            raise AutodiffError(
+                "this tape can not be saved: it launches kernels on sparse trees",
+                Span.of_caller(),
+                hint="keep it in this process",
+            )
         first = ForwardCommands(self.entries, forward)
         last = AdjointCommands(self.entries, first.order, first.saved, backward, needed)
         if not last.valid or last.asked:
@@ -202,6 +213,8 @@ class Replay:
                 # has changed.
                 self._base = apply_stamps(self._forward.stamps, self._forward.readings)
                 self._end = session.clock
+            for special in self.specials:
+                note_activity(special)
             for note in self._forward.notes:
                 note.apply(self._base)
             self._interrupted = False
@@ -248,6 +261,8 @@ class Replay:
             changed = not self._reverse.valid or any(
                 v.latest > self._end for v in self._reverse.needed
             )
+            # Which cells of sparse trees are active must not change in the middle either.
+            changed = changed or any(v.latest > self._base for v in self._active)
             if changed or not native:
                 # The tape's own pass checks each entry against its clock reading, which must be that of
                 # this replay.

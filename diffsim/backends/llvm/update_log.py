@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from diffsim.backends.llvm import diagnostics
 from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.llvm.parameter_block import POOL
-from diffsim.ir.check_messages import NO_LOG
 from diffsim.ir.layout import strides_of
 from diffsim.ir.nodes import Atomic, Check, Const, Mem, Store, Task
+from diffsim.ir.print_format import NO_LOG
 from diffsim.ir.traversal import statements
 from diffsim.ir.types import bool_, size_of
 

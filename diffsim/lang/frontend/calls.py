@@ -28,6 +28,7 @@ from diffsim.lang.frontend.functions import (
     parents,
     printing,
     python_calls,
+    sparse_trees,
     structs,
 )
 from diffsim.lang.frontend.narrowing import narrowed
@@ -47,6 +48,11 @@ from diffsim.lang.types.vector import Vector
 
 def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     """Translate a call."""
+    # The list x[i] of a dynamic is no element, so its syntax decides.
+    if isinstance(node.func, ast.Attribute) and node.func.attr in sparse_trees.METHODS:
+        done = sparse_trees.method(cx, node)
+        if done is not None:
+            return done[0]
     function = expressions.expr(cx, node.func)
     # An atomic update gets the syntax of its target: evaluating it would load the element.
     if isinstance(function, Intrinsic) and function.lazy:

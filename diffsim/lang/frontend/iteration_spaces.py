@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import shown
-from diffsim.ir.nodes import Const, Value
+from diffsim.ir.nodes import Block, Const, If, Stmt, Value
+from diffsim.ir.sparse import Place
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Evaluated
-from diffsim.lang.host.field_like import is_field, is_struct_field
+from diffsim.lang.host.field_like import is_field, is_node, is_struct_field
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
@@ -31,6 +32,7 @@ class Space:
         static: the items, if they are known at compile time; then there are no axes.
         start: the first number of a range with a step, whose axis counts iterations; None for others.
         step: the step of such a range.
+        active: the place in a sparse tree whose active elements alone are meant.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class Space:
         static: object = None,
         start: Value | None = None,
         step: int = 1,
+        active: Place | None = None,
     ) -> None:
+        self.active = active
         self.axes = axes
         self.kind = kind
         self.static = static
@@ -59,6 +63,18 @@ class Space:
         if self.kind == "grouped":
             return cx.builder.tensor_of(indices, (len(indices),))
         return indices[0] if self.kind == "single" else tuple(indices)
+
+    def only_active(
+        self, cx: TranslationContext, indices: Sequence[Value], body: list[Stmt]
+    ) -> None:
+        """Emit statements of an iteration, under the condition that its element is active."""
+        b = cx.builder
+        if self.active is None:
+            b.stmts += body
+            return
+        cx.use(self.active.level.mask)
+        cond = self.active.is_active(b, indices)
+        b.add(If(cond, Block(body), Block([]), (), b.span))
 
     def hint(self, target: ast.expr, k: int) -> str:
         """Return the name of the k-th index in printed IR."""
@@ -139,7 +155,18 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
             return Space([_bounds(cx, node, 0, 1)], kind="none")
         # The shape of a field is constant, that of an array argument a run-time value.
         axes = [_bounds(cx, node, 0, n) for n in thing.shape]
-        return Space(axes, kind="single" if mem.rank == 1 and kind == "tuple" else kind)
+        kind = "single" if mem.rank == 1 and kind == "tuple" else kind
+        return Space(axes, kind=kind, active=mem.place)
+    if is_node(thing):
+        if not thing.axes:
+            raise cx.type_error(
+                node,
+                "a loop can not run over ds.root",
+                "loop over a field, or over a node below it",
+            )
+        axes = [_bounds(cx, node, 0, n) for n in thing.shape]
+        kind = "single" if len(axes) == 1 and kind == "tuple" else kind
+        return Space(axes, kind=kind, active=thing.cell_place)
     if isinstance(thing, range):
         # A range object from outside of the kernel, or one of constants.
         if thing.step == 1:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 
-from diffsim.ir.check_messages import DOES_NOT_FIT
 from diffsim.ir.nodes import Check, Const, Value
+from diffsim.ir.print_format import DOES_NOT_FIT
 from diffsim.ir.types import ScalarType, converted, promote
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.host.source import SyntaxNode

@@ -254,6 +254,12 @@ def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.S
     names = sorted(by_reference.changed(cx, node.body))
     # A For has a fixed number of iterations, which adjoints rely on: with an early exit it becomes a While.
     if _exits(node.body):
+        if space.active is not None:
+            raise cx.syntax(
+                find(node.body, ast.Break) or next(returns(node.body), node),
+                "this can not leave a loop over the active elements of a sparse tree",
+                "put the rest of the body under a condition",
+            )
         if len(space.axes) != 1:
             raise cx.syntax(
                 find(node.body, ast.Break) or next(returns(node.body), node),
@@ -263,11 +269,19 @@ def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.S
         _breakable_for(cx, node, space, names)
         return
 
+    def body() -> None:
+        by_reference.loop_body(cx, node, names, block)
+        cx.env[CONTINUE] = False
+
     def nest(k: int, indices: list[Value]) -> None:
         if k == len(space.axes):
             iteration_spaces.bind_target(cx, node.target, space.item(cx, indices))
-            by_reference.loop_body(cx, node, names, block)
-            cx.env[CONTINUE] = False
+            if space.active is not None:
+                cx.use(space.active.level.mask)
+                cond = space.active.is_active(cx.builder, indices)
+                if_region(cx, cond, body, lambda: None, node)
+            else:
+                body()
             return
         lo, hi = space.axes[k]
         hint = space.hint(node.target, k)

@@ -199,7 +199,10 @@ def parallel_for(
     cx.in_task = False
     cx.lane_axes = ()
     cx.frame.env = before
-    body = Block(stmts)
+    b.span = span
+    with b.block() as whole:
+        space.only_active(cx, axes, stmts)
+    body = Block(whole)
     _refuse_reading_reductions(body)
     cx.tasks.append(
         Task(
@@ -209,6 +212,7 @@ def parallel_for(
             span,
             block_dim=options.block_dim,
             independent=options.independent,
+            active=space.active,
         )
     )
     start_random_stream(cx)

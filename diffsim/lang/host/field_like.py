@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from diffsim.ir.nodes import Mem
+from diffsim.ir.sparse import Level, Place
 from diffsim.ir.types import ScalarType
 
 
@@ -83,6 +84,35 @@ class StructFieldLike:
             """Return the fields of all members, also those of structs inside."""
 
 
+class NodeLike:
+    """A node of a layout tree, whose cells kernels loop over, activate and ask about.
+
+    Invariant: `cell_place` is where its cells are, None where all of them exist; it is found from what does
+    not change after the node was made.
+    """
+
+    if TYPE_CHECKING:
+        kind: str
+
+        @property
+        def axes(self) -> tuple[int, ...]: ...
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+
+        @property
+        def cell_place(self) -> Place | None: ...
+
+        def sparse_below(self) -> list[Level]:
+            """Return the sparse levels below this node."""
+
+        def placed_fields(self) -> list[FieldLike]:
+            """Return the fields placed in this very node."""
+
+        def memories(self) -> list[tuple[Mem, tuple[int, ...]]]:
+            """Return the memories of the fields placed here or below, with the numbers of their axes."""
+
+
 # The two have no common base: a field of structs has no memory of its own.
 AnyField: TypeAlias = FieldLike | StructFieldLike
 
@@ -95,6 +125,11 @@ def is_field(thing: object) -> TypeGuard[FieldLike]:
 def is_struct_field(thing: object) -> TypeGuard[StructFieldLike]:
     """Return whether the object is a field of structs, by its class alone."""
     return issubclass(type(thing), StructFieldLike)
+
+
+def is_node(thing: object) -> TypeGuard[NodeLike]:
+    """Return whether the object is a node of a layout tree, by its class alone."""
+    return issubclass(type(thing), NodeLike)
 
 
 def is_any_field(thing: object) -> TypeGuard[AnyField]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-_SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
 _GGUI = (
     "draw in the plane with ds.GUI; points of space are projected in a kernel first (docs/gui.md)"
 )
@@ -64,8 +63,10 @@ TAICHI: dict[str, dict[str, str]] = {
         "any_arr ext_arr": "use ds.types.ndarray()",
         "BitpackedFields": "use fields of ds.i8 or ds.u8",
         "Texture Format": _TEXTURE,
-        "append is_active activate deactivate deactivate_all_snodes rescale_index get_addr sparse": _SPARSE,
-        "no_activate": "leave it out: " + _SPARSE,
+        "deactivate_all_snodes": "write ds.root.deactivate_all()",
+        "sparse": "sparse fields are made by ds.root.pointer and its like",
+        "get_addr": "an element of a sparse tree is named by its index",
+        "no_activate": "leave it out: stores activate where a cell is not active",
         "Mesh MeshInstance mesh_patch_idx": "keep vertices and indices in fields: for e in faces: a = x[faces[e][0]]",
         "f16 half float16": _F16,
         "uint1": "use ds.u1",
@@ -85,7 +86,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "PI pi": "write ds.math.pi",
         "clamp": "write ds.math.clamp(x, low, high)",
         "mix": "write ds.math.mix(x, y, a)",
-        "length": "write v.norm(), or ds.math.length(v)",
         "log10": "write ds.log(x) / math.log(10), of Python's math",
         "popcnt": "write ds.math.popcnt(a)",
         "clz": "write ds.math.clz(a)",
@@ -205,7 +205,6 @@ FIELDS: dict[str, str] = {
     "retain_grad": "write ds.Tape(loss, retain_grad=x)",
     "to_paddle from_paddle": _BRIDGES,
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
-    "snode parent": "ds.root is the tree; a field is placed once",
     "get_scalar_field": "index the component: x[i][0]; from Python x.to_numpy()[..., 0]",
     "get_member_field vars": "write the member: x.position",
     "requires_grad": "write x.needs_grad",

@@ -206,7 +206,8 @@ class _Checker:
 
     def needed(self, load: AccessSite) -> bool:
         """Whether the adjoint loads it again."""
-        return load.stmt.origin in self.repeated  # type: ignore[union-attr]
+        # Which cells are active must be the same in the whole record, which each launch is asked (`sparse`).
+        return load.stmt.mem.level is None and load.stmt.origin in self.repeated  # type: ignore[union-attr]
 
     def active(self, place: AccessSite) -> bool:
         """Whether a derivative flows through what is loaded or written."""

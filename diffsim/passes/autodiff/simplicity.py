@@ -15,12 +15,14 @@ from diffsim.ir.nodes import (
     Block,
     CustomCall,
     For,
+    If,
     Kernel,
     Load,
     Mem,
     Print,
     Stmt,
     Store,
+    Task,
     While,
 )
 from diffsim.ir.traversal import Rewriter, blocks, free_values, task_statements
@@ -43,7 +45,13 @@ def refused_shapes(kernel: Kernel) -> Iterator[KernelSimplicityError]:
         writes = [s for s in stmts if isinstance(s, (Store, Atomic))]
         yield _refused("statements stand beside its loops", (writes or stmts)[0].span, kernel)
     for t in kernel.tasks:
-        yield from _check(kernel, t.body, inside=bool(t.axes))
+        yield from _check(kernel, _own_body(t), inside=bool(t.axes))
+
+
+def _own_body(task: Task) -> Block:
+    """Return what the user wrote into a loop: the condition that elements are active is not of it."""
+    branches = [s for s in task.body.stmts if isinstance(s, If)]
+    return branches[0].then if task.active is not None and len(branches) == 1 else task.body
 
 
 def _without_prints(kernel: Kernel) -> Kernel:

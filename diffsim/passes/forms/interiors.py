@@ -87,6 +87,9 @@ def _constant_box(task: Task) -> Ranges | None:
 
 def _may_be_split(task: Task) -> bool:
     """Whether lanes of other parts may run before or after."""
+    # Of a sparse tree active elements alone have lanes.
+    if task.active is not None:
+        return False
     count = 0
     for s in statements(task.body, given=True):
         count += 1

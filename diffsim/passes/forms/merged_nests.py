@@ -67,7 +67,7 @@ def _merged(task: Task) -> Task:
 def _only_loop(task: Task) -> For | None:
     """Return the loop that a task's lanes consist of, but for values computed before it."""
     stmts = task.body.stmts
-    if not task.axes or task.reductions or not stmts:
+    if not task.axes or task.reductions or not stmts or task.active is not None:
         return None
     *before, last = stmts
     if not isinstance(last, For) or last.params or last.reverse or len(before) > _MOST_AGAIN:

@@ -65,7 +65,7 @@ class Versioned:
 def can_have_versions(mem: Mem) -> bool:
     """Return whether the runtime can allocate another memory like it before the launch."""
     # Arrays are arguments: their shape is known at the launch only.
-    return mem.kind == "field" and mem.shape is not None
+    return mem.kind == "field" and mem.shape is not None and mem.level is None and mem.place is None
 
 
 def targets_of_calls(kernel: Kernel) -> set[Mem]:

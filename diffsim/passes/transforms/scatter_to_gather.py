@@ -118,7 +118,8 @@ class _Rewriter:
     def tasks(self, *, allow_lag: bool) -> list[Task]:
         """Return the task itself, or the tasks that replace it."""
         task = self.task
-        if not task.axes or task.reductions:
+        # The lanes of inactive elements do not run, and so could gather nothing.
+        if not task.axes or task.reductions or task.active is not None:
             return [task]
         inside = list(statements(task.body))
         if not any(isinstance(s, Atomic) for s in inside):

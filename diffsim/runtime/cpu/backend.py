@@ -13,6 +13,7 @@ from diffsim.passes.pipeline import Stages
 from diffsim.runtime.backend import CodeRefused, RecentlyUsed, register
 from diffsim.runtime.cpu.command_list import CpuCommandList
 from diffsim.runtime.cpu.executable import ENTRY, CpuExecutable
+from diffsim.runtime.memory.reserved import new_host_storage
 from diffsim.runtime.memory.storage import HOST, HostStorage, MemorySpace, StorageLayout
 from diffsim.runtime.session import session
 
@@ -30,7 +31,7 @@ class CpuBackend:
         self.loaded = RecentlyUsed(256)
 
     def new_storage(self, layout: StorageLayout) -> HostStorage:
-        return HostStorage(layout)
+        return new_host_storage(layout)
 
     def lowering(self) -> Stages:
         options = session.options

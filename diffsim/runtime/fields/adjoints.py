@@ -85,9 +85,12 @@ def make_dual(f: Field, width: int) -> Field | None:
 def place_dual(f: Field, dual: Field, width: int) -> None:
     """Allocate a dual in the layout of its field; of several tangents each is a block in that layout."""
     if width == 1:
-        dual.place(f.shape, f._order)
+        dual.place(f.shape, f._order, tree=f.tree)
     else:
-        dual.place((*f.shape, width), (len(f.shape), *f._order), in_blocks=True)
+        # Tangents are there wherever they are read: what several of them are in has no cells of its own.
+        dual.place(
+            (*f.shape, width), (len(f.shape), *f._order), in_blocks=True, sparse=f.tree is not None
+        )
 
 
 def narrow_dual(f: Field) -> Field:

@@ -10,7 +10,7 @@ import numpy as np
 from diffsim.errors import FieldError, Span, memory_size, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an, tensor
-from diffsim.lang.host.field_like import is_any_field
+from diffsim.lang.host.field_like import is_any_field, is_field
 from diffsim.lang.host.provenance import holds_field, source_of
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -278,6 +278,10 @@ def set_row(field: Field, row: tuple[int, ...], value: object) -> None:
         storage.from_numpy(here)
     axis = field.versions.axis
     field._touch(row[axis] if axis is not None and axis < len(row) else None)
+    if field.tree is not None and not field.is_grad:
+        cells, place = field.tree
+        for index in np.ndindex(*rest):
+            cells.activate(place, (*row, *index), field.versions.writer)
 
 
 def set_components(field: Field, at: int, was: np.ndarray, value: Matrix) -> None:
@@ -319,3 +323,21 @@ def _index_at(field: Field, at: int) -> tuple[int, ...]:
     for axis in field._order:
         index[axis], at = divmod(at, field._strides[axis])
     return tuple(index)
+
+
+def check_copy(field: Field, other: Any) -> None:
+    """Refuse to copy what is no field of the same shape, or of a type that would be cut off."""
+    known = is_field(other)
+    if not known or (other.shape, other.element) != (field.shape, field.element):
+        raise FieldError(
+            f"{field.name} can only be copied from a field of shape {field.shape} whose elements are "
+            f"{'numbers' if not field.element else f'of shape {field.element}'}",
+            Span.of_caller(),
+            hint="arrays are copied by from_numpy",
+        )
+    if not np.can_cast(other.dtype.numpy, field.dtype.numpy, "same_kind"):
+        raise FieldError(
+            f"an element of {field.name} is {an(field.dtype)}, one of {other.name} {an(other.dtype)}",
+            Span.of_caller(),
+            hint="convert in a kernel with ds.cast",
+        )

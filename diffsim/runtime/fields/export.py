@@ -232,6 +232,7 @@ class SharedMemory:
 
     element: tuple[int, ...]
     storage: Any
+    tree: Any
     versions: Versions
     _storage: Storage
     _shared: list[Storage]
@@ -262,6 +263,12 @@ class SharedMemory:
 
     def _export(self) -> None:
         """Note that other libraries see the memory from now on, and may write to it at any time."""
+        if self.tree is not None:
+            raise FieldError(
+                f"{self.name} is in a sparse tree: what another library writes to it would activate nothing",
+                Span.of_caller(),
+                hint="give a copy, x.to_numpy(), and take the result back with x.from_numpy(array)",
+            )
         self._exported = True
         self.versions.may_be_nonzero()
         session.exported.add(self)  # launches look there for memory that arrays share

@@ -7,6 +7,7 @@ field too (`x.grad`), and `ds.ndarray` is the same thing passed to kernels as an
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import sys
@@ -19,7 +20,8 @@ from diffsim.backends.native.pool import closed, wait
 from diffsim.errors import DiffsimError, FieldError, Span, memory_size, shown
 from diffsim.ir.nodes import Mem
 from diffsim.ir.op import Tracked
-from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
+from diffsim.ir.sparse import Place
+from diffsim.ir.types import ScalarType, Type, size_of, tensor
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.field_like import FieldLike
 from diffsim.lang.host.signatures import checked_methods
@@ -36,6 +38,7 @@ from diffsim.runtime.fields.adjoints import (
     place_dual,
 )
 from diffsim.runtime.fields.conversions import (
+    check_copy,
     checked_array,
     element_of,
     index_of,
@@ -48,6 +51,7 @@ from diffsim.runtime.fields.conversions import (
 from diffsim.runtime.fields.export import SharedMemory, TensorCopies
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
+from diffsim.runtime.fields.sparse_writes import activate_written, copy_active, set_active
 from diffsim.runtime.fields.variable_names import name_of
 from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
@@ -58,14 +62,14 @@ from diffsim.tracebacks import IS_OWN, entries, entry
 _numbers = itertools.count()
 _PUBLIC = (
     "assign copy_from dtype dual element fill from_numpy from_torch grad m mark_written n name "
-    "needs_dual needs_grad placed shape to_numpy to_torch"
+    "needs_dual needs_grad parent placed shape to_numpy to_torch"
 ).split()
 """The public attributes, as `dir` and messages list them."""
 _FIXED = frozenset(["dtype", "element", "is_dual", "is_grad", "number", "versions"])
 """Attributes that are set once."""
 _CHANGING = frozenset(
     (
-        "given_name kind source adjoint declares_grad duals declares_dual _exported _flat "
+        "given_name kind source adjoint declares_grad duals declares_dual tree node _exported _flat "
         "_mem _order _shape _shared _step _storage _strides soa"
     ).split()
 )
@@ -133,6 +137,10 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         # Whether others may write to the memory at any time, so that "all zeros" can not be relied on.
         self._exported = False
         self._order: tuple[int, ...] = ()
+        # Of a field in a sparse tree: its innermost cells and its place, and the node that it is placed in
+        # (of a mask: its cells).
+        self.tree: tuple[Any, Place] | None = None
+        self.node: Any = None
 
     # ---- storage
 
@@ -141,8 +149,14 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         shape: tuple[int, ...],
         order: tuple[int, ...] | None = None,
         in_blocks: bool = False,
+        *,
+        sparse: bool = False,
+        tree: tuple[Any, Place] | None = None,
     ) -> None:
-        """Allocate memory, all zeros. `order`: the axes from slowest to fastest (None: as in C)."""
+        """Allocate memory, all zeros, as `StorageLayout` describes it (order None: as in C).
+
+        `tree`: the cells of a sparse tree, and where the elements are in it.
+        """
         if self._shape is not None:
             # Kernels compiled for the field have its address and strides in their code.
             raise FieldError(
@@ -150,7 +164,9 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
             )
         self._order = tuple(range(len(shape))) if order is None else order
         t: Type = tensor(self.dtype, self.element)
-        form = StorageLayout(self.dtype, size_of(t), shape, self._order, self.soa, in_blocks)
+        self.tree = tree
+        lazy = sparse or tree is not None
+        form = StorageLayout(self.dtype, size_of(t), shape, self._order, self.soa, in_blocks, lazy)
         self._hold(self._allocate(form))
         self._strides = form.strides
         self._mem = Mem(
@@ -163,11 +179,12 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
             component_stride=form.component_stride,
             handle=weakref.ref(self),  # kernels keep no field alive
             is_grad=self.is_grad,
+            place=None if tree is None else tree[1],
         )
         self._step = self._strides[0] if len(shape) == 1 else 0  # of the fast path of x[i]
         self._shape = shape
         if self.adjoint is not None:
-            self.adjoint.place(shape, order)
+            self.adjoint.place(shape, order, tree=tree)
             self._mem.grad = self.adjoint._mem  # where autodiff finds the gradient
             session.with_grad.add(self)
         if self.duals:
@@ -361,7 +378,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
                 self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
             )
             if self._shape is not None:
-                self.adjoint.place(self._shape, self._order)
+                self.adjoint.place(self._shape, self._order, tree=self.tree)
                 self._mem.grad = self.adjoint._mem
                 session.with_grad.add(self)
         if self._shape is not None:
@@ -455,10 +472,10 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
             else:
                 self._storage.set_element(self._place(key), element_of(self, value))
             # Stamps the row alone if there are rows: writing x[t + 1] leaves x[t] current.
-            if self.versions.axis is None:
+            if self.versions.axis is None and self.tree is None:
                 self._touch()
             else:
-                self._touch(self.versions.row_at(index_of(self, key)))
+                self._touch(activate_written(self, key))
             if not tape:
                 return
             if followed is not None:
@@ -487,17 +504,18 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         lost = tape and lost_source(self, value)
         self._before()
         # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
+        fill = self.storage.fill if self.tree is None else functools.partial(set_active, self)
         if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
-            self.storage.fill(value)
+            fill(value)
             dirty = value != 0
         else:
-            self.storage.fill(element_of(self, value) if self.element else scalar_of(self, value))
+            fill(element_of(self, value) if self.element else scalar_of(self, value))
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
         # Zeros need no clearing by the next backward pass, unless others may write to them.
         self.versions.overwritten(dirty=dirty or self._exported)
         if tape:
-            tape.wrote(self, None, self._written(value))
+            tape.wrote(self, None, self._written(value) if self.tree is None else kept(self))
             if lost:
                 tape.lost(lost)
 
@@ -531,7 +549,11 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         )  # before the conversion, which loses the provenance
         given = checked_array(self, array, self.shape, self.name)
         self._before()
-        self.storage.from_numpy(given.reshape((*self.shape, self._storage.layout.components)))
+        elements = given.reshape((*self.shape, self._storage.layout.components))
+        if self.tree is None:
+            self.storage.from_numpy(elements)
+        else:
+            set_active(self, elements)
         self._touch()
         if tape:
             tape.wrote(self, None, kept(self))  # a copy: the array may change before a replay
@@ -540,24 +562,12 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""
-        if not isinstance(other, Field) or (other.shape, other.element) != (
-            self.shape,
-            self.element,
-        ):
-            raise FieldError(
-                f"{self.name} can only be copied from a field of shape {self.shape} whose elements are "
-                f"{'numbers' if not self.element else f'of shape {self.element}'}",
-                Span.of_caller(),
-                hint="arrays are copied by from_numpy",
-            )
-        if not np.can_cast(other.dtype.numpy, self.dtype.numpy, "same_kind"):
-            raise FieldError(
-                f"an element of {self.name} is {an(self.dtype)}, one of {other.name} {an(other.dtype)}",
-                Span.of_caller(),
-                hint="convert in a kernel with ds.cast",
-            )
+        check_copy(self, other)
         self._before()
-        self.storage.copy_from(other.storage)
+        if self.tree is None:
+            self.storage.copy_from(other.storage)
+        else:
+            copy_active(self, other)
         self._touch()
         if session.recorders and (tape := session.listener):
             tape.copied(self, other)

@@ -71,6 +71,24 @@ class FieldProtocols:
 
         def fields(self) -> list[Field]: ...
 
+        @property
+        def node(self) -> Any: ...
+
+    def parent(self, n: int = 1) -> Any:
+        """Return the node of the layout tree that the field is placed in; the n-th around it."""
+        if self.node is None:
+            raise FieldError(
+                f"{self.name} was made with a shape, and is in no layout tree",
+                Span.of_caller(),
+                hint="place it: ds.root.dense(ds.i, n).place(x)",
+            )
+        return self.node if n == 1 else self.node.parent(n - 1)
+
+    @property
+    def snode(self) -> Any:
+        """The field itself: its place in the tree, whose `parent()` is the node around it."""
+        return self
+
     # ---- equality: of the object
 
     def __eq__(self, other: object) -> bool:

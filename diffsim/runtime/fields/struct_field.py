@@ -25,7 +25,7 @@ from diffsim.runtime.fields.variable_names import name_of
 from diffsim.tracebacks import entries, entry
 
 _METHODS = (
-    "copy_from dual fill from_numpy grad keys name needs_dual needs_grad placed shape to_numpy type"
+    "copy_from dual fill from_numpy grad keys name needs_dual needs_grad parent placed shape to_numpy type"
 ).split()
 """The public attributes besides the members, as `dir` and messages list them."""
 
@@ -141,6 +141,10 @@ class StructField(FieldProtocols, StructFieldLike):
         """Return a field of structs with the types of these members."""
         t = self.type
         return StructField(struct_type(t.__name__, {k: t.members[k] for k in found}), found)
+
+    def parent(self, n: int = 1) -> Any:
+        """Return the node of the layout tree that the field is placed in; the n-th around it."""
+        return self._first().parent(n)
 
     def fields(self) -> list[Field]:
         """Return the fields of all members, also those of structs inside."""

@@ -174,7 +174,8 @@ class AccessSummary:
 
     Attributes:
         reads: what it reads; of an adjoint only the values of the forward launch that it loads again.
-        writes: what it stores or adds to.
+        writes: what it stores or adds to. Without the masks of sparse trees: whether a launch changes one is
+            known after it (`launch_function.write_activity`).
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class AccessSummary:
         self._arguments = arguments
         # Repeated accesses of one region would be tested and stamped again at each launch.
         self.reads = _distinct(reads)
-        self.writes = _distinct(writes)
+        self.writes = _distinct(a for a in writes if a.mem.level is None)
         self._extents: dict[int, Extent] = {}
 
     @classmethod

@@ -357,6 +357,12 @@ def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
         dtype: Type = tensor(value.dtype, value.element)
         # The kernel computes addresses from the shape alone; a field with other strides is compiled in
         # instead, where its strides are constants.
+        if value.tree is not None:
+            raise KernelTypeError(
+                f"{where}: a field in a sparse tree can not be passed as an array",
+                Span.of_caller(),
+                hint=f"annotate it {p.name}: ds.template()",
+            )
         if value.soa or value._strides != packed_strides(value.shape, size_of(dtype)):
             raise KernelTypeError(
                 f"{where}: a field with this layout can not be passed as an array",

@@ -381,6 +381,13 @@ class Derivative:
         who, place = f.versions.written_by(row)
         shown = "" if place is None else "\n" + place.text()
         assert isinstance(a.stmt, Load)
+        if a.mem.level is not None:
+            return GlobalDataAccessError(
+                f"the gradient of {self.specialization.name} needs the cells that were active when it ran "
+                f"as they were, and {who} has changed them since{shown}\n  read here:",
+                a.stmt.origin.span,
+                hint="activate all cells before the block of the tape: run the steps once without it",
+            )
         error = GlobalDataAccessError(
             f"the gradient of {self.specialization.name} needs {name_in_launch(a.mem, f)} as it was when the "
             f"kernel ran, and {who} has changed it since{shown}\n  read here:",

@@ -16,6 +16,7 @@ from diffsim.ir.nodes import Arg, Dim, Mem, Value
 from diffsim.ir.op import Tracked
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.analysis.slices import Form, Slice, form_text
+from diffsim.passes.sparse.activation import changed_levels
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.device_array import DeviceArray, known_as
 from diffsim.runtime.fields.field import Field
@@ -290,6 +291,21 @@ def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: ob
     ]
 
 
+def _write_activity(w: Writer, special: Specialization) -> None:
+    """Stamp the masks of sparse trees that the launch has changed."""
+    if changed_levels(special.ir):
+        w.space["$note_activity"] = note_activity
+        w.emit(f"$note_activity({w.use(special, 'special')})")
+
+
+def note_activity(special: Specialization) -> None:
+    """Stamp the masks of sparse trees that the last launch has changed."""
+    head = special.kernel.source.head()
+    for level, span in changed_levels(special.ir).items():
+        # The statement rather than the kernel's first line: it says what is activated.
+        level.mask.handle().node.note_changes(span if span.where else head)
+
+
 # ---- the functions
 
 
@@ -334,6 +350,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
     write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
     timer = timer_of(special.name, special.direction, special.backend.device)
     _write_observed_call(w, special, compiled, special.watch, seed, timer)
+    _write_activity(w, special)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
         w.emit("$result = $returned()")

@@ -57,6 +57,7 @@ class StorageLayout:
         soa: whether each component has a block of its own.
         in_blocks: whether the last axis, which is the slowest one then, counts blocks that are some bytes
             apart.
+        sparse: whether memory shall be taken for what is written alone.
     """
 
     dtype: ScalarType
@@ -65,6 +66,7 @@ class StorageLayout:
     order: tuple[int, ...]
     soa: bool
     in_blocks: bool = False
+    sparse: bool = False
 
     @locks.cached
     def count(self) -> int:

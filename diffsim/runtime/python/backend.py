@@ -11,6 +11,7 @@ from diffsim.ir.nodes import Kernel
 from diffsim.passes import pipeline
 from diffsim.passes.pipeline import Stages
 from diffsim.runtime.backend import RecentlyUsed, register
+from diffsim.runtime.memory.reserved import new_host_storage
 from diffsim.runtime.memory.storage import HOST, HostStorage, MemorySpace, StorageLayout
 from diffsim.runtime.python.command_list import PythonCommandList
 from diffsim.runtime.python.executable import PythonExecutable
@@ -36,11 +37,11 @@ class PythonBackend:
         self.loaded = RecentlyUsed(1)  # nothing is ever loaded
 
     def new_storage(self, layout: StorageLayout) -> HostStorage:
-        return HostStorage(layout)
+        return new_host_storage(layout)
 
     def lowering(self) -> Stages:
         # No passes: values stay the vectors and names that the user wrote.
-        return pipeline.ONLY_CHECKS if session.options.debug else ()
+        return pipeline.INTERPRETED_DEBUG if session.options.debug else pipeline.INTERPRETED
 
     def generate(self, lowered: Kernel) -> PythonCode:
         return PythonCode(Program(lowered))

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from diffsim.ir.builder import Operand
-from diffsim.ir.check_messages import DIVIDED_BY_0, NEGATIVE_POWER
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.ops import matmul, transpose
+from diffsim.ir.print_format import DIVIDED_BY_0, NEGATIVE_POWER
 from diffsim.ir.types import an, i64
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.operators.folding import Number, fold, operands

@@ -1,0 +1,1 @@
+"""Layout trees: where fields lie, dense and sparse."""
