@@ -10,6 +10,7 @@ Registers are those that ptxas gives for compute capability 9.0, and warps how m
 run at the same time, of 64.
 """
 
+import itertools
 import re
 from unittest import mock
 
@@ -34,10 +35,14 @@ LAYOUTS = {
 """Fields, and rows and columns that they have. The cells of a step are always the same."""
 
 
-def variants():
-    """(tile, block_dim, layout): the first layout with all, the others with what diffsim takes."""
+def variants(dry):
+    """(tile, block_dim, layout): the first layout with all, the others with what diffsim takes.
+
+    In a dry run each tile and each block once.
+    """
     first, *others = LAYOUTS
-    yield from ((tile, block, first) for tile in TILES for block in BLOCKS)
+    both = zip(TILES, BLOCKS, strict=True) if dry else itertools.product(TILES, BLOCKS)
+    yield from ((tile, block, first) for tile, block in both)
     yield from ((8, cuda.BLOCK_DIM, layout) for layout in others)
 
 
@@ -133,7 +138,7 @@ def tune(b, ceiling, machine):
     ]
     print("\n".join(head))
     texts, best = set(), {}
-    for how in variants():
+    for how in variants(b.dry):
         attempt(lambda how=how: variant(b, ceiling, how, texts, best), str(how))
     for name, (took, *how) in {} if b.dry else best.items():
         print(f"\nBest, {name}: {1e6 * took:.0f} us (tile, block and layout: {how}).")

@@ -131,7 +131,7 @@ class FakeDriver:
     name: str = "a fake GPU"
     sm: int = 90
     processors: int = 2
-    memory: int = 1 << 34
+    memory: int = 1 << 31  # a part of it is filled with junk for what loops save
     version: int = 13000
     stream: int = 7
     interface: str = "a fake"

@@ -181,7 +181,7 @@ def test_graphs_go_with_their_tape(fake):
     assert ds.driver.graphs == {}
 
 
-def test_blocks_too_large_to_be_handed_over(fake):
+def test_blocks_too_large_to_be_handed_over(quick_code, fake):
     ds = fake
     fields = [ds.field(ds.f64, shape=2, needs_grad=True) for _ in range(300)]
     loss = ds.field(ds.f64, shape=(), needs_grad=True)
