@@ -1,13 +1,10 @@
-"""Pictures for `mass_spring.py`: a strip of poses and an animation.
+"""A picture for `mass_spring.py`: walks as strips of poses, drawn by matplotlib.
 
-Nothing here needs a display, and matplotlib is imported only where a picture is made. Every file
-is written beside its final place and then renamed, so an interrupted run leaves no half file.
-A `Walk` is all that the pictures have to know of one simulated walk; `Stage` draws the ground.
+Films, curves and pages need no code like this: `ds.tools` makes them. A `Walk` is all that the
+picture has to know of one simulated walk; `Stage` draws the ground, `Body` a pose.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,14 +15,9 @@ from robot_file import Robot
 import diffsim as ds
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WIDTH = 9.0  # of a picture of walks [inch, of 100 pixels]
-FRAME = 0.04  # between two frames of an animation, if that makes no more than FRAMES [s]
-FRAMES = 200
-HOLD = 1.0  # the last frame stays so long before the animation starts anew [s]
 POSES = 7  # at most, of a walk in the strip
 EARTH, PASSIVE, INK = "#8a7f70", "#9aa0a6", "#222222"
 COLOURS = "coolwarm_r"  # of the muscles: red is short, blue is long
@@ -50,29 +42,6 @@ class Walk:
     def distance(self, step: int) -> float:
         """How far the centre has come by a step [m]."""
         return float((self.x[step] - self.x[0])[:, 0].mean())
-
-
-@contextmanager
-def written_beside(path: Path) -> Iterator[Path]:
-    """Give the path of a new file that replaces `path`, and is announced, once it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.stem}.{os.getpid()}.part{path.suffix}")
-    try:
-        yield beside
-        os.replace(beside, path)
-        print(f"wrote {path}")
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    """Make a figure of this size [inch] that needs no display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 class Body:
@@ -106,11 +75,6 @@ class Body:
         self.muscles.set_array(activation[self.robot.muscle[self.is_muscle]])
         self.dots.set_data(x[:, 0], x[:, 1])
 
-    @property
-    def parts(self) -> list["Artist"]:
-        """Everything, from back to front."""
-        return [self.passive, self.muscles, self.dots]
-
 
 class Stage:
     """A figure with the ground of each walk, one above the other, to one scale.
@@ -121,12 +85,16 @@ class Stage:
 
     def __init__(self, walks: Sequence[Walk]) -> None:
         """Draw the ground with its ruler, where the walks start, and the legend."""
+        from matplotlib.figure import Figure
+
         every = np.concatenate([walk.x.reshape(-1, 2) for walk in walks])
         low, high = every.min(0), every.max(0)
         span = 1.1 * (high[0] - low[0]) + 0.1  # seen along the ground [m]
         left, below, above = (low[0] + high[0] - span) / 2, 0.04 * span, high[1] + 0.03 * span
         panel = np.clip(WIDTH * (above + below) / span, 1.0, 3.0)
-        self.figure = new_figure(WIDTH, len(walks) * (panel + 0.6) + 0.25)
+        self.figure = Figure(
+            (WIDTH, len(walks) * (panel + 0.6) + 0.25), dpi=100, layout="constrained"
+        )
         self.all_axes = list(self.figure.subplots(len(walks), squeeze=False)[:, 0])
         for axes, walk in zip(self.all_axes, walks, strict=True):
             axes.set(aspect="equal", xlim=(left, left + span), ylim=(-below, above), yticks=[])
@@ -167,63 +135,6 @@ def draw_strip(path: Path, robot: Robot, walks: Sequence[Walk]) -> None:
         title = f"{walk.title}: {signed(walk.distance(last))} m in {last * walk.dt:.1f} s"
         axes.set_title(title, loc="left", fontsize=11)
     ds.tools.save_figure(stage.figure, path)
-    print(f"wrote {path}")
-
-
-def draw_animation(path: Path, robot: Robot, walks: Sequence[Walk]) -> None:
-    """Draw the walks at the speed of life, one above the other, as an endless GIF."""
-    stage = Stage(walks)
-    bodies = [Body(axes, robot) for axes in stage.all_axes]
-    titles = [axes.set_title(" ", loc="left", fontsize=11) for axes in stage.all_axes]
-
-    def pose(step: int) -> list["Artist"]:
-        for body, title, walk in zip(bodies, titles, walks, strict=True):
-            body.pose(walk, step)
-            title.set_text(f"{walk.title}: {signed(walk.distance(step))} m")
-        return [part for body in bodies for part in body.parts] + titles
-
-    last, dt = len(walks[0].x) - 1, walks[0].dt
-    stride = max(1, round(FRAME / dt), -(-last // FRAMES))
-    save_animation(path, stage.figure, pose, [*range(0, last, stride), last], stride * dt)
-
-
-def save_animation(
-    path: Path, figure: "Figure", pose: Callable[[int], list["Artist"]], steps: list[int], dt: float
-) -> None:
-    """Write an endless GIF; the figure is drawn once, and what moves over copies of it.
-
-    Args:
-        path: of the GIF.
-        figure: with everything that stands still.
-        pose: brings what moves to a step, and gives its parts from back to front.
-        steps: which to show.
-        dt: time from one to the next [s].
-    """
-    from PIL import Image
-
-    canvas = figure.canvas
-    canvas.draw()
-    still = canvas.copy_from_bbox(figure.bbox)
-
-    def draw(step: int) -> np.ndarray:
-        canvas.restore_region(still)
-        for part in pose(step):
-            part.axes.draw_artist(part)
-        return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
-
-    # One palette for all frames: the colours do not flicker, and the file stays small. A ninth of the
-    # pixels gives as good a one, and most of the time of a short film went there.
-    some = np.concatenate([draw(step)[::3, ::3] for step in steps[:: max(1, len(steps) // 8)]])
-    palette = Image.fromarray(some).quantize(128, kmeans=1)
-    colours = np.reshape(palette.getpalette(), (-1, 3))
-    colours[colours.min(1) > 247] = 255  # the paper stays white
-    palette.putpalette(colours.ravel().tolist())
-    style = {"palette": palette, "dither": Image.Dither.NONE}
-    images = [Image.fromarray(draw(step)).quantize(**style) for step in steps]
-    times = [max(20, round(1000 * dt))] * len(images)  # [ms]
-    times[-1] = round(1000 * HOLD)
-    with written_beside(path) as beside:
-        images[0].save(beside, save_all=True, append_images=images[1:], duration=times, loop=0)
 
 
 def signed(distance: float) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from drawing import Walk, draw_animation, draw_strip
+from drawing import Walk, draw_strip
 from robot_file import Robot, RobotError, load_robot
 
 import diffsim as ds
@@ -43,6 +43,7 @@ PER_SPEED = 0.1  # and velocities [s/m]
 
 CLIP = 1.0  # a gradient longer than this is shortened to it
 WARM_UP = 20  # iterations until Adam takes its full steps
+EVERY = 8  # of films, a frame each so many steps
 PATIENCE = 20  # after so many iterations without a new best, training goes back to the best
 
 
@@ -256,15 +257,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     ds.tools.plot_loss(run.losses, options.out / "loss.png", label)
     player = ds.tools.Player(f"The {robot.name} learns to walk")
     every = np.concatenate([walk.x.reshape(-1, 2) for walk in walks])
-    look = {"lines": robot.ends, "radius": 0.01, "bounds": (every.min(0), every.max(0))}
-    for walk in walks:
-        player.add_points(walk.x[::4], 4 * DT, walk.title, **look)
+    look = {
+        "lines": robot.ends,
+        "radius": 0.01,
+        "bounds": (every.min(0) - 0.03, every.max(0) + 0.03),
+    }
+    look |= {"cmap": "coolwarm_r", "vmin": -1.0, "vmax": 1.0}  # red is short, blue is long
+    for walk, name in zip(walks, ("before.gif", "walk.gif"), strict=True):
+        x, muscles = walk.x[:-1:EVERY], walk.activation[::EVERY, robot.muscle]
+        film = {"label": walk.title, "line_colors": muscles * (robot.amplitude > 0), **look}
+        player.add_points(x, EVERY * DT, **film)
+        ds.tools.animate(x, EVERY * DT, options.out / name, **film)
     player.add_loss(run.losses, label)
     player.write(options.out / "walk.html")
-    for name in ("weights.npz", "loss.png", "walk.html"):
-        print(f"wrote {options.out / name}")
     draw_strip(options.out / "walk.png", robot, walks)
-    draw_animation(options.out / "walk.gif", robot, walks)
+    for name in ("weights.npz", "loss.png", "before.gif", "walk.gif", "walk.html", "walk.png"):
+        print(f"wrote {options.out / name}")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from diffsim.lang.host.unsupported import Explained, close_to
 from diffsim.optim.flat_parameters import FlatParameters
 from diffsim.optim.runs.interrupts import stopped_by_ctrl_c
 from diffsim.optim.runs.objective import Objective
-from diffsim.optim.runs.progress import Progress
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.observe.progress import ProgressBar
 from diffsim.runtime.session import session
 from diffsim.tracebacks import add_own
 
@@ -106,7 +106,7 @@ def minimize(
     scipy_minimize = _scipy_minimize()
     flat = FlatParameters(fields)
     objective = Objective(program, loss, flat.fields, replay=replay)
-    search = _Search(objective, flat, callback, Progress(iterations, shown=progress))
+    search = _Search(objective, flat, callback, ProgressBar(iterations, shown=progress))
     given: dict[str, Any] = {"method": method, "tol": tolerance}
     if bounds is not None:
         search.low, search.high = flat.bounds(bounds)
@@ -184,7 +184,7 @@ class _Search:
         objective: Objective,
         flat: FlatParameters,
         callback: Callable[[Minimum], Any] | None,
-        bar: Progress,
+        bar: ProgressBar,
     ) -> None:
         self.objective, self.flat, self.callback, self.bar = objective, flat, callback, bar
         self.found = Minimum()

@@ -29,13 +29,13 @@ from diffsim.optim.runs.checkpoint import Checkpoint
 from diffsim.optim.runs.interrupts import stopped_by_ctrl_c
 from diffsim.optim.runs.log import Log
 from diffsim.optim.runs.objective import Objective
-from diffsim.optim.runs.progress import Progress
 from diffsim.optim.runs.random_state import checked_generators
 from diffsim.optim.steps.gradient_norm import not_finite
 from diffsim.optim.steps.optimizer import Optimizer
 from diffsim.optim.steps.parameters import state_fields
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.files import writable_folder
+from diffsim.runtime.observe.progress import ProgressBar
 from diffsim.runtime.session import session
 
 
@@ -228,7 +228,7 @@ class _Training:
         """Make all iterations, and let the parameters have the best values."""
         run, before = self.run, self.run.seconds
         begin = time.monotonic()
-        bar = Progress(self.iterations, run.iteration, shown=shown)
+        bar = ProgressBar(self.iterations, run.iteration, shown=shown)
         try:
             with stopped_by_ctrl_c() as stop, Log(self._log_file, run.iteration) as log:
                 ended = False

@@ -1,43 +1,32 @@
-"""`progress`: how far a loop is, on standard error: over the last line in a terminal, else on ten lines."""
+"""`progress`: a loop that shows how far it is."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
 from diffsim.lang.host.signatures import checked, need_whole
+from diffsim.runtime.observe.progress import ProgressBar
 from diffsim.tools.pictures.arrays import refuse
 
 T = TypeVar("T")
-_WIDTH = 24  # of the bar
-_EVERY = 0.1  # between two drawings in a terminal [s]
-_LINES = 10  # in all, where there is no terminal
 
 
 class Progress(Generic[T]):
     """A loop that shows how far it is; made by `ds.tools.progress`."""
 
     def __init__(self, things: Iterable[T], label: str, total: int | None) -> None:
-        self._things = things
-        self._label = label
-        self._total = total
+        self._things, self._label, self._total = things, label, total
         self._notes = ""
-        self._stream = sys.stderr
-        self._in_place = self._stream.isatty()
-        self._begin = self._shown = time.monotonic()
-        self._done = 0
 
     def __iter__(self) -> Iterator[T]:
-        self._begin = time.monotonic()
+        bar = ProgressBar(self._total, label=self._label)
         try:
-            for thing in self._things:
+            for done, thing in enumerate(self._things, 1):
                 yield thing
-                self._done += 1
-                self._step()
+                bar.update(done, self._notes)
         finally:
-            self._end()
+            bar.close()
 
     def note(self, **values: Any) -> None:
         """Show values beside the bar: `bar.note(loss=loss[None])`; floats with four digits."""
@@ -46,47 +35,13 @@ class Progress(Generic[T]):
             for name, value in values.items()
         )
 
-    def _step(self) -> None:
-        now = time.monotonic()
-        if self._in_place:
-            if now - self._shown > _EVERY or self._done == self._total:
-                self._shown = now
-                self._stream.write(f"\r{self._text(now)}\x1b[K")
-                self._stream.flush()
-        elif self._total and (self._done * _LINES // self._total) > (
-            (self._done - 1) * _LINES // self._total
-        ):
-            print(self._text(now), file=self._stream, flush=True)
-
-    def _text(self, now: float) -> str:
-        seconds = now - self._begin
-        parts = [self._label]
-        if self._total:
-            filled = _WIDTH * self._done // self._total
-            left = seconds * (self._total - self._done) / max(self._done, 1)
-            parts += [f"[{'#' * filled:.<{_WIDTH}}] {self._done}/{self._total}", self._notes]
-            parts.append(f"{_time(left)} left" if left else _time(seconds))
-        else:
-            parts += [str(self._done), self._notes, _time(seconds)]
-        return "  ".join(filter(None, parts))
-
-    def _end(self) -> None:
-        if self._in_place and self._done:
-            self._stream.write(f"\r{self._text(time.monotonic())}\x1b[K\n")
-            self._stream.flush()
-
-
-def _time(seconds: float) -> str:
-    """Write a time as people say it."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02} h"
-
 
 @checked
 def progress(things: Iterable[T] | int, label: str = "", total: int | None = None) -> Progress[T]:
-    """Loop over things, and show how far the loop is.
+    """Loop over things, and show how far the loop is, on standard error.
+
+    That is one line in a terminal, which `tqdm` draws where it is installed, then in notebooks too; elsewhere
+    it is ten lines.
 
         for i in (bar := ds.tools.progress(range(100), "training")):
             bar.note(loss=step())

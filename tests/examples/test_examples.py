@@ -20,7 +20,7 @@ from tests.support import forked
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TIMEOUT = 300  # [s] one example; a first run also compiles
 SHORT = ("--iterations", "4", "--steps", "100")
-PICTURES = ("loss.png", "walk.gif", "walk.png")
+PICTURES = ("loss.png", "before.gif", "walk.gif", "walk.png")
 RESULTS = (*PICTURES, "walk.html", "weights.npz")
 KEPT = ("checkpoint.npz", "log.csv")
 

@@ -314,13 +314,13 @@ def test_a_program_that_changes_a_parameter_is_refused(cpu):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress(cpu, capsys, monkeypatch, terminal):
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    monkeypatch.setattr("diffsim.optim.runs.progress._tqdm", lambda *_: None)
+    monkeypatch.setattr("diffsim.runtime.observe.progress._tqdm", lambda *_: None)
     fit = Fit()
     ds.optim.train(fit, fit.optimizer(), 40)
     err = capsys.readouterr().err
-    assert err.count("/40  loss ") == (40 if terminal else 10)
+    assert 2 <= err.count("/40  loss ") <= 40 if terminal else err.count("/40  loss ") == 10
     assert err.count("\n") == (1 if terminal else 10)
-    assert "[##############################] 40/40  loss " in err
+    assert f"[{24 * '#'}] 40/40  loss " in err
 
 
 def test_ctrl_c_ends_after_the_iteration(cpu, tmp_path, capsys):

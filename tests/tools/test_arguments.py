@@ -111,6 +111,7 @@ class Terminal(io.StringIO):
 def test_progress_in_a_terminal_takes_one_line(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("diffsim.runtime.observe.progress._tqdm", lambda *_: None)
     assert list(progress("abc", "letters")) == list("abc")
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().endswith("\x1b[K\n")
@@ -120,6 +121,7 @@ def test_progress_in_a_terminal_takes_one_line(monkeypatch):
 def test_a_loop_that_ends_early_ends_its_line(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("diffsim.runtime.observe.progress._tqdm", lambda *_: None)
     for i in progress(100):
         if i == 3:
             break
