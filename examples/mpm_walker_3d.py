@@ -129,12 +129,14 @@ class Walker:
             stress = ELASTICITY * F @ F.transpose() + pull * side.outer_product(side)
             stress += ELASTICITY * (ds.log(F.determinant()) - 1.0) * ds.Matrix.identity(float, 3)
             affine = self.C[p] - 4.0 * DT * INV * INV * stress
-            for i, j, k in ds.static(ds.ndrange(3, 3, 3)):
-                weight = w[i][0] * w[j][1] * w[k][2]
-                away = (ds.Vector([i, j, k]) - f) * DX
-                node = base + ds.Vector([i, j, k])
-                self.momentum[node] += weight * (self.v[p] + affine @ away)
-                self.mass[node] += weight
+            # Momentum per weight is linear in the node's place, so it is summed up axis by axis.
+            first, slope = self.v[p] - DX * affine @ f, DX * affine
+            for i, j in ds.static(ds.ndrange(3, 3)):
+                weight, edge = w[i][0] * w[j][1], first + i * slope[:, 0] + j * slope[:, 1]
+                for k in ds.static(range(3)):
+                    node = base + ds.Vector([i, j, k])
+                    self.momentum[node] += weight * w[k][2] * (edge + k * slope[:, 2])
+                    self.mass[node] += weight * w[k][2]
             self.F[p] = F
 
     @ds.kernel
@@ -156,11 +158,16 @@ class Walker:
     def to_particles(self):
         for p in range(self.n):
             base, f, w = self.near(p)
-            v, C = ds.Vector([0.0, 0.0, 0.0]), ds.Matrix.zero(float, 3, 3)
-            for i, j, k in ds.static(ds.ndrange(3, 3, 3)):
-                u = w[i][0] * w[j][1] * w[k][2] * self.u[base + ds.Vector([i, j, k])]
-                v += u
-                C += 4.0 * INV * u.outer_product(ds.Vector([i, j, k]) - f)
+            v, B = ds.Vector([0.0, 0.0, 0.0]), ds.Matrix.zero(float, 3, 3)
+            for i, j in ds.static(ds.ndrange(3, 3)):
+                edge = base + ds.Vector([i, j, 0])
+                u = [w[k][2] * self.u[edge + ds.Vector([0, 0, k])] for k in ds.static(range(3))]
+                weight, total = w[i][0] * w[j][1], u[0] + u[1] + u[2]
+                v += weight * total
+                B[:, 0] += i * weight * total
+                B[:, 1] += j * weight * total
+                B[:, 2] += weight * (u[1] + 2.0 * u[2])
+            C = 4.0 * INV * (B - v.outer_product(f))
             self.x[p], self.v[p], self.C[p] = self.x[p] + DT * v, v, C
 
     @ds.kernel

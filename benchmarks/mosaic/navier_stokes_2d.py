@@ -2,7 +2,7 @@
 
 Inputs: v0 (N, N, 1, 2), viscosity (1,), dt (1,), steps, domain_extent; for the cylinder obstacle (a dict of
 center and radius, in sides of the square) and inflow_profile (N,). Outputs: result (N, N, 1, 2), drag (1,).
-Gradients: v0, inflow_profile.
+Gradients: v0, inflow_profile. With `scheme="lattice"` the cylinder's flow is that of `lattice_flow.py`.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import periodic_flow
+from lattice_flow import LatticeFlow, parts
 from obstacle_flow import ObstacleFlow, cylinder
 from periodic_flow import times, velocity
 
@@ -45,12 +46,25 @@ def flow_around(n: int, center: tuple[float, float], radius: float, length: floa
     return ObstacleFlow(cylinder(n, center, radius), length)
 
 
-def prepared(inputs: Mapping[str, Any]) -> ObstacleFlow:
+@cache
+def lattice_around(
+    n: int, center: tuple[float, float], radius: float, length: float, steps: int
+) -> LatticeFlow:
+    """The same on a lattice, for a number of steps."""
+    return LatticeFlow(cylinder(n, center, radius), length, steps)
+
+
+def prepared(inputs: Mapping[str, Any]) -> ObstacleFlow | LatticeFlow:
     """The solver with initial velocity and inflow."""
     obstacle, length = inputs["obstacle"], float(inputs["domain_extent"])
     x, y = obstacle["center"]
     v0 = velocity(inputs)
-    flow = flow_around(len(v0), (float(x), float(y)), float(obstacle["radius"]), length)
+    shape = len(v0), (float(x), float(y)), float(obstacle["radius"]), length
+    if inputs.get("scheme") == "lattice":
+        dt, _, steps = times(inputs)
+        flow = lattice_around(*shape, steps * parts(dt, length / len(v0)))
+    else:
+        flow = flow_around(*shape)
     flow.v0.from_numpy(v0)
     flow.profile.from_numpy(np.asarray(inputs["inflow_profile"], float))
     return flow

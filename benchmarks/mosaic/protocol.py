@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Inputs = Mapping[str, Any]
+Row = tuple[str, str, str]  # what, the best that is published, ours
 
 
 class Solver(NamedTuple):
