@@ -86,7 +86,9 @@ def pool(module: ModuleType) -> Program:
 BOX = "eight cells a sample, in the box; the original: one cell, 1000 samples on and on"
 SEES = "light, walls, and a picture to compare with; the original reads beside its fields"
 AGAIN = "copies of what steps overwrite; the original runs each step again"
-CHECKPOINTS = "in 200 MB; the original keeps all states of the particles (3 GB)"
+CHECKPOINTS = (
+    "in 200 MB, sums over nodes edge by edge; the original keeps all states of particles (3 GB)"
+)
 ROWS = [
     Row("mpm_walker", lambda m: m.Walker(1023).walk, 3, AGAIN, (("rules", "lifted"),)),
     Row("mpm_walker_3d", lambda m: walker_3d(m, 0.1), 3, CHECKPOINTS, replay=False),

@@ -8,7 +8,7 @@ multiple of the identity. Sizes, materials and the length of the walk are those 
 
 What one sees: the liquid splashes over the robot, spreads and flows away to the right. The robot stays behind
 at first; after 15 iterations it follows by 5 cm (mean place after a second: 0.222 to 0.275 m). An iteration
-takes 16 s of processor time on one thread.
+takes 11 s of processor time on one thread.
 
 [1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
 """

@@ -8,7 +8,7 @@ keeps as many as fit into the memory that it is given, and runs the steps betwee
 Robot, material and length of the walk are those of [1].
 
 What one sees: at first the robot lies still. After 20 iterations it crawls: in a second its mean place comes
-from 0.25 m to 0.51 m. An iteration runs its 512 steps 1,018 times in all, in 15 s of processor time on one
+from 0.25 m to 0.51 m. An iteration runs its 512 steps 1,018 times in all, in 12 s of processor time on one
 thread, and the states that are kept take 195 MB.
 
 [1] Y. Hu et al., "DiffTaichi: Differentiable programming for physical simulation", ICLR 2020.
