@@ -4,6 +4,7 @@ Kernels over fields are compiled through diffsim's own IR and LLVM, and differen
 is right, or it is refused with an error that names the line.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from diffsim import ad, errors, math, optim, tools
@@ -147,7 +148,7 @@ from diffsim.lang.types.vector import Vector
 from diffsim.optim.runs.archive import load, save
 from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - imported so that it registers itself
 from diffsim.runtime.cuda import backend as _cuda_backend  # noqa: F401
-from diffsim.runtime.fields.adjoints import clear_all_dual
+from diffsim.runtime.fields.adjoints import clear_all_dual, clear_all_gradients
 from diffsim.runtime.fields.constructors import Layout, field, ndarray
 from diffsim.runtime.fields.constructors import make_field as _make_field
 from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray
@@ -178,6 +179,16 @@ from diffsim.runtime.layouts.layout_tree import (
     root,
 )
 from diffsim.runtime.observe import profiler
+from diffsim.runtime.observe.logging_level import (
+    CRITICAL,
+    DEBUG,
+    ERROR,
+    INFO,
+    TRACE,
+    WARN,
+    is_logging_effective,
+    set_logging_level,
+)
 from diffsim.runtime.observe.profiler import ScopedTimer
 from diffsim.runtime.python import backend as _python_backend  # noqa: F401
 from diffsim.runtime.session import (
@@ -218,6 +229,7 @@ _install(
     )
 )
 if TYPE_CHECKING:
+    from diffsim import algorithms, linalg
     from diffsim.gui.gui import GUI
 else:
     # Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
@@ -225,12 +237,23 @@ else:
         if name == "GUI":
             globals()[name] = _gui.GUI  # the next use finds it at once
             return _gui.GUI
+        if name in (
+            "algorithms",
+            "linalg",
+        ):  # imported at the first use, which makes them attributes
+            return importlib.import_module(f"{__name__}.{name}")
         raise absent(__name__, name, __all__, {"ds.ad": ad.__all__, "ds.optim": optim.__all__})
 
 
 # What `from diffsim import *` gives, and what advice for misspelled names is chosen from.
 __all__ = [
+    "CRITICAL",
+    "DEBUG",
+    "ERROR",
     "GUI",
+    "INFO",
+    "TRACE",
+    "WARN",
     "AccessError",
     "AutodiffError",
     "BackendError",
@@ -262,6 +285,7 @@ __all__ = [
     "activate",
     "ad",
     "adjoint",
+    "algorithms",
     "amdgpu",
     "append",
     "arm64",
@@ -283,6 +307,7 @@ __all__ = [
     "cast",
     "ceil",
     "clear_all_dual",
+    "clear_all_gradients",
     "clone",
     "copy",
     "cos",
@@ -337,6 +362,7 @@ __all__ = [
     "int32",
     "int64",
     "is_active",
+    "is_logging_effective",
     "isinf",
     "isnan",
     "j",
@@ -349,6 +375,7 @@ __all__ = [
     "l",
     "length",
     "lgamma",
+    "linalg",
     "load",
     "load_tape",
     "log",
@@ -382,6 +409,7 @@ __all__ = [
     "rsqrt",
     "save",
     "select",
+    "set_logging_level",
     "sign",
     "sin",
     "sinh",

@@ -20,7 +20,7 @@ import types
 import warnings
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from diffsim.tracebacks import IS_OWN, UserError
 
@@ -146,6 +146,25 @@ _shown_of: dict[str, dict[Any, Any]] = {}
 A kernel's line is not one that Python executes, so there is no frame whose registry could be used."""
 
 
+LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40, "critical": 50}
+"""What diffsim says, by importance; the numbers are those of Python's `logging`."""
+
+
+class Said:
+    """What `ds.set_logging_level` lets through: warnings, and messages of Python's logger "diffsim"."""
+
+    level: ClassVar[str] = "info"
+
+    @classmethod
+    def set(cls, level: str) -> None:
+        """Let this level and all above it through."""
+        if level == cls.level:
+            return
+        cls.level = level
+        if logging := sys.modules.get("logging"):  # else nobody listens
+            logging.getLogger("diffsim").setLevel(LEVELS[level])
+
+
 def warn(message: str, category: type[Warning], span: Span | None = None) -> None:
     """Warn with the user's own line.
 
@@ -154,6 +173,8 @@ def warn(message: str, category: type[Warning], span: Span | None = None) -> Non
         category: the class of the warning.
         span: a line of a kernel; if left out, the line of the Python program that runs now.
     """
+    if LEVELS[Said.level] > LEVELS["warn"]:
+        return
     frame = None if span is not None else _caller()
     if span is not None:
         shown = _shown_of.setdefault(span.file, {})

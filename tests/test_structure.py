@@ -19,12 +19,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "diffsim"
 TESTS = Path(__file__).resolve().parent
 
-# tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, optim, tools}
+# tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, algorithms, gui, linalg,
+# optim, tools}
 # <- bridges <- {torch, jax} <- __init__ <- commands <- __main__
 # math, names of the language under a name of its own, stands beside __init__
 _BASE = {"errors", "locks", "tracebacks"}
 _MIDDLE = {"lang", "passes", "backends"}
-_OUTER = {"ad", "gui", "optim", "tools"}
+_OUTER = {"ad", "algorithms", "gui", "linalg", "optim", "tools"}
 _LIBRARIES = {"jax", "torch"}  # bridges to them, by their names
 MAY_IMPORT = {
     "tracebacks": set(),
@@ -54,6 +55,7 @@ ROOMS = """
     bridges
     optim/steps optim/runs optim
     gui
+    linalg
     tools/pictures tools/page tools
     commands
 """.split()

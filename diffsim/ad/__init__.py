@@ -16,6 +16,7 @@ from diffsim.ad.schedules.plan import CheckpointPlan, checkpoint_plan
 from diffsim.ad.tape import Tape
 from diffsim.lang.builtins.intrinsics import stop_grad
 from diffsim.lang.host.unsupported import absent
+from diffsim.runtime.fields.adjoints import clear_all_gradients
 from diffsim.runtime.fields.recorded import Recorded
 
 if not TYPE_CHECKING:  # or every name would be one
@@ -32,6 +33,7 @@ __all__ = [
     "Tape",
     "checkpoint",
     "checkpoint_plan",
+    "clear_all_gradients",
     "fixed_point",
     "grad_for",
     "grad_replaced",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diffsim.backends.cuda.codegen import BLOCK_DIM
-from diffsim.errors import FieldError, Span, shown, warn
+from diffsim.errors import LEVELS, FieldError, Span, shown, warn
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verifier import is_block_dim
 from diffsim.lang.host import peer_names
@@ -46,6 +46,7 @@ class Options:
     traceback: str = "short"
     check_nan: bool | str | None = None
     kernel_profiler: bool = False
+    log_level: str = "info"
 
     @property
     def watched_numbers(self) -> str:
@@ -73,6 +74,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "kernel_simplicity": ("strict", "relaxed"),
     "traceback": ("short", "full"),
     "check_nan": (True, False, "nan"),
+    "log_level": tuple(LEVELS),
 }
 # `default_fp=float` means the type that Python's annotation stands for.
 _PYTHON_TYPES = {float: f32, int: i32}
@@ -106,6 +108,7 @@ def parse(given: dict[str, Any]) -> Options:
     """
     # The environment is read at each `ds.init`, so that tests and notebooks can change it.
     options = of_environment()
+    given = _of_taichi(given)
     threads_of_environment()  # a wrong value is reported here, rather than at some launch
     tuning = [n for n in given if n in peer_names.TUNING_OF_INIT and n not in Options.__slots__]
     for name, value in given.items():
@@ -120,6 +123,27 @@ def parse(given: dict[str, Any]) -> Options:
     return options
 
 
+def _of_taichi(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with those of `ti.init` that mean the same as one of diffsim in its place."""
+    made = dict(given)
+    if made.pop("check_out_of_bound", False):
+        made.setdefault("debug", True)
+    if made.pop("print_full_traceback", False):
+        made.setdefault("traceback", "full")
+    unsigned = made.pop("default_up", None)
+    signed = made.get("default_ip", i32)
+    if (
+        unsigned is not None
+        and getattr(unsigned, "name", "")[1:] != getattr(signed, "name", "i32")[1:]
+    ):
+        raise FieldError(
+            f"the default unsigned integer is that of default_ip, not {shown(unsigned)}",
+            Span.of_caller(),
+            hint="give default_ip=ds.i64 for ds.u64, and leave default_up out",
+        )
+    return made
+
+
 def _warn_of(tuning: list[str]) -> None:
     """Warn of options of Taichi that tune what diffsim does by itself: no number depends on them."""
     instead = "; ".join(f"{name}: {peer_names.TUNING_OF_INIT[name]}" for name in tuning)
@@ -128,8 +152,6 @@ def _warn_of(tuning: list[str]) -> None:
 
 def _advice(name: str) -> str:
     """Return what to write for an option that does not exist."""
-    if advice := peer_names.OF_INIT.get(name):
-        return advice
     close = close_to(name, ["arch", *Options.__slots__])
     return f"did you mean {close}?" if close else "see help(ds.init)"
 

@@ -16,7 +16,7 @@ from typing import Any
 from diffsim import locks
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher
-from diffsim.errors import BackendError, FieldError, Span, shown, warn
+from diffsim.errors import BackendError, FieldError, Said, Span, shown, warn
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
 from diffsim.runtime import options
@@ -395,6 +395,7 @@ def init(  # noqa: D417 - each option has its line
         check_nan: after each launch, find the operation that made a NaN or an infinity which was stored;
             "nan": for NaN alone. If left out, as `debug` says.
         kernel_profiler: measure each launch, for `ds.profiler` and `tape.stats()`.
+        log_level: what is said: "info"; from ds.ERROR on there are no warnings.
         traceback: "short" (default) shows the program's own frames in the tracebacks of diffsim's errors;
             "full" shows those inside of diffsim too.
 
@@ -412,6 +413,7 @@ def init(  # noqa: D417 - each option has its line
     reset()
     session.options = chosen
     Shown.full = chosen.traceback == "full"
+    Said.set(chosen.log_level)
     session.use(found)
     # Another folder may have been given.
     session._cache = None

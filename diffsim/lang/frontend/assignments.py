@@ -22,7 +22,7 @@ from diffsim.lang.frontend import (
 )
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import expr, value
-from diffsim.lang.frontend.functions import custom_derivatives, structs
+from diffsim.lang.frontend.functions import custom_derivatives, inlining, structs
 from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
 from diffsim.lang.frontend.operators import arithmetic, folding
 from diffsim.lang.frontend.regions import keep_type
@@ -37,6 +37,7 @@ from diffsim.lang.frontend.values import (
     StructVar,
 )
 from diffsim.lang.host.field_like import is_field
+from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
@@ -252,6 +253,8 @@ def augmented(cx: TranslationContext, node: ast.AugAssign) -> None:
 def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
     """Translate an augmented assignment whose indices are evaluated once."""
     target, kind = node.target, type(node.op)
+    if _append(cx, node):
+        return
     several = partial_assignments.component_places(cx, target)
     if several:
         places, shape = several
@@ -282,6 +285,32 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
     # A local: no other lane sees it.
     new = arithmetic.binary(cx, kind, old_thing, expr(cx, node.value), node)
     assign_to(cx, target, new)
+
+
+def _append(cx: TranslationContext, node: ast.AugAssign) -> bool:
+    """Translate `A[i, j] += v` of a sparse matrix under construction; False if the target is none."""
+    target = node.target
+    if not isinstance(target, ast.Subscript) or not isinstance(
+        target.value, (ast.Name, ast.Attribute)
+    ):
+        return False
+    name = structs.local_name(cx, target.value)
+    owner = expr(cx, target.value) if name is None else cx.env[name]
+    append = getattr(type(owner), "_diffsim_append", None) if is_ours(owner) else None
+    if append is None:
+        return False
+    index = subscripts.index_list(cx, target)
+    if len(index) != 2 or not isinstance(node.op, (ast.Add, ast.Sub)):
+        raise cx.syntax(
+            node,
+            "elements of a sparse matrix are added to, by row and column",
+            "write A[i, j] += v",
+        )
+    v = value(cx, node.value)
+    call = ast.copy_location(ast.Call(target, [], []), node)
+    given = [owner, *index, -v if isinstance(node.op, ast.Sub) else v]
+    inlining.inline(cx, call, append, given, {})
+    return True
 
 
 @contextlib.contextmanager

@@ -51,7 +51,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "extension DeviceCapability": "ds.device_info() says what the device can do",
         "aot": "compiled code is kept on disk between runs by itself: ds.init(offline_cache=True)",
         "graph": _GRAPHS,
-        "TRACE DEBUG INFO WARN ERROR CRITICAL set_logging_level is_logging_effective": _LOGGING,
         "TaichiAssertionError TaichiCompilationError TaichiNameError TaichiRuntimeError TaichiRuntimeTypeError "
         "TaichiSyntaxError TaichiTypeError": _ERRORS,
         "experimental": "leave it out: there are no features on trial",
@@ -80,7 +79,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "parallelize": "write ds.loop_config(serialize=False), which is the default",
         "serialize": "write ds.loop_config(serialize=True)",
         "simt global_thread_idx": "a loop over the elements is parallel; the compiler makes threads, warps and blocks of it",
-        "clear_all_gradients": "write tape.zero(), or x.grad.fill(0)",
     },
     "Arithmetic": {
         "PI pi": "write ds.math.pi",
@@ -102,10 +100,9 @@ TAICHI: dict[str, dict[str, str]] = {
         "solve": "write A.inverse() @ b",
     },
     "Tools": {
+        "sparse_matrix_builder": "write ds.types.sparse_matrix_builder()",
         "ui": _GGUI,
         "imread imresize imshow imwrite": "write ds.tools.imread, ds.tools.imresize, ds.tools.imshow, ds.tools.imwrite",
-        "linalg sparse_matrix_builder": _SOLVERS,
-        "algorithms": "sort with NumPy: x.from_numpy(np.sort(x.to_numpy()))",
     },
 }
 """By topic: what to write for `ti.<name>`."""
@@ -289,6 +286,10 @@ KEYWORDS: dict[str, str] = {
 """What to write for an argument of theirs."""
 
 TUNING: dict[str, str] = {
+    "gdb_trigger": "start the program in a debugger",
+    "short_circuit_operators": "and, or stop early, as in Python",
+    "enable_fallback": "arch=[ds.cuda, ds.cpu] takes the first that is there",
+    "require_version": "ds.__version__ is diffsim's own",
     "ad_stack_size": "loops save what their gradients need, however often they run",
     "unrolling_limit": "loops over ds.static may be long",
     "flatten_if advanced_optimization opt_level num_compile_threads force_scalarize_matrix real_matrix "
@@ -303,7 +304,7 @@ TUNING: dict[str, str] = {
     "default_cpu_block_dim cpu_block_dim_adaptive max_block_dim saturating_grid_dim gpu_max_reg cuda_stack_limit "
     "vk_api_version allow_nv_shader_extension": "default_gpu_block_dim sets the size of a GPU's blocks",
     "device_memory_GB device_memory_fraction": "fields take the memory that they need",
-    "log_level verbose verbose_kernel_launches": _LOGGING,
+    "verbose verbose_kernel_launches": _LOGGING,
     "print_ir print_preprocessed_ir print_accessor_ir print_ir_dbg_info": "write print(kernel.ir())",
     "print_kernel_llvm_ir print_kernel_llvm_ir_optimized print_struct_llvm_ir print_kernel_asm print_kernel_amdgcn": (
         "write print(kernel.llvm()), or print(kernel.ptx())"
@@ -316,15 +317,11 @@ TUNING: dict[str, str] = {
 """Options of `ti.init` that change no number: they have no effect, and what happens here instead."""
 
 OPTIONS: dict[str, str] = {
-    "print_full_traceback": 'write traceback="full"',
-    "check_out_of_bound": "write debug=True",
-    "gdb_trigger": "leave it out: start the program in a debugger",
-    "short_circuit_operators": "leave it out: and, or stop early, as in Python",
-    "default_up": "write ds.u32 or ds.u64 where it is meant",
-    "enable_fallback": "write arch=[ds.cuda, ds.cpu], which takes the first that is there",
-    "require_version": "leave it out; ds.__version__ is diffsim's own",
+    "print_full_traceback": 'traceback="full", which it sets',
+    "check_out_of_bound": "debug=True, which it sets",
+    "default_up": "default_ip, of which it is the type without sign",
 }
-"""What to write for another option that `ti.init` has and `ds.init` has not."""
+"""What is meant by an option of `ti.init` that sets one of `ds.init`."""
 
 
 def _families(topics: Iterable[dict[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
@@ -345,9 +342,8 @@ OF_TAPES = _families([TAPES])[0]
 OF_OPTIMIZERS = _families([OPTIMIZERS])[0]
 OF_OPTIM = _families([OPTIMIZER_CLASSES])[0]
 OF_MINIMUM = _families([FOUND])[0]
-OF_INIT = _families([OPTIONS])[0]
 TUNING_OF_INIT = _families([TUNING])[0]
-"""`FIELDS`, `TAPES`, what optimisers have, `OPTIONS` and `TUNING`, by name."""
+"""`FIELDS`, `TAPES`, what optimisers have, and `TUNING`, by name."""
 
 
 def advice_for(name: str) -> str | None:

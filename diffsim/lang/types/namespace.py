@@ -42,6 +42,7 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
     u32 = uint32 = ir_types.u32
     u64 = uint64 = ir_types.u64
     template = staticmethod(template)
+    sparse_matrix_builder = staticmethod(template)
 
     @staticmethod
     def ndarray(dtype: object = None, ndim: int | None = None) -> ArrayAnnotation:

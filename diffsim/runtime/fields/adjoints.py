@@ -131,6 +131,14 @@ def no_dual(f: Field | StructField) -> FieldError:
 
 
 @checked
+def clear_all_gradients() -> None:
+    """Set the gradients of all fields to 0."""
+    for f in members(session.with_grad):
+        if f.adjoint is not None and f.adjoint.placed:
+            f.adjoint.clear()
+
+
+@checked
 def clear_all_dual() -> None:
     """Set the duals of all fields to 0: the tangents that forward mode computes (`ds.ad.FwdMode`)."""
     for f in members(session.with_dual):

@@ -28,6 +28,7 @@ _MOST_MARKS = 1024
 
 __all__ = [
     "clear_kernel_profiler_info",
+    "clear_scoped_profiler_info",
     "get_kernel_profiler_total_time",
     "print_kernel_profiler_info",
     "print_scoped_profiler_info",
@@ -188,6 +189,12 @@ def print_scoped_profiler_info() -> None:
     print(table().compilations())
 
 
+def clear_scoped_profiler_info() -> None:
+    """Forget how long compilations took."""
+    for timer in _timers.values():
+        timer.compile_seconds = 0.0
+
+
 def _check_enabled() -> None:
     if not session.options.kernel_profiler:
         raise FieldError(
@@ -203,7 +210,6 @@ _ELSEWHERE = {
     "set_kernel_profiler_toolkit": "leave it out: the times are those between events of the driver",
     "get_predefined_cupti_metrics": "use NVIDIA's Nsight Compute, which counts what the hardware does",
     "CuptiMetric": "use NVIDIA's Nsight Compute, which counts what the hardware does",
-    "clear_scoped_profiler_info": "ds.init forgets compiled kernels, and their times",
     "print_memory_profiler_info": "tape.stats() counts the memory of a tape",
 }
 

@@ -1,0 +1,154 @@
+"""`SparseMatrix`: a matrix of SciPy with Taichi's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.ir.types import f32, from_numpy
+from diffsim.linalg.vectors import alike, need_dtype, need_scipy, numbers, refuse_tape
+from diffsim.runtime.fields.field import Field
+from diffsim.tracebacks import entries
+
+
+@entries()
+class SparseMatrix:
+    """A sparse matrix; made by `SparseMatrixBuilder.build`, or empty by `SparseMatrix(n, m)`.
+
+    Args:
+        n: number of rows.
+        m: number of columns; as many as rows if left out.
+        sm: a matrix of SciPy instead.
+        dtype: ds.f32 or ds.f64.
+    """
+
+    __array_priority__ = 100  # `array * A` asks the matrix
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        n: int | None = None,
+        m: int | None = None,
+        sm: Any = None,
+        dtype: Any = f32,
+        storage_format: str = "col_major",
+    ) -> None:
+        if sm is None:
+            shape = n, n if m is None else m
+            sm = need_scipy().csr_matrix(shape, dtype=need_dtype(dtype).numpy)
+        self.matrix = sm.tocsr()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns."""
+        rows, columns = self.matrix.shape
+        return rows, columns
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return self.shape[0]
+
+    @property
+    def m(self) -> int:
+        """The number of columns."""
+        return self.shape[1]
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the numbers."""
+        return from_numpy(self.matrix.dtype)
+
+    def to_scipy(self) -> Any:
+        """Return a copy as a matrix of SciPy."""
+        return self.matrix.copy()
+
+    def transpose(self) -> SparseMatrix:
+        """Return the matrix with rows and columns exchanged."""
+        return SparseMatrix(sm=self.matrix.T)
+
+    def _with(self, other: object, operation: Callable[[Any, Any], Any], sign: str) -> SparseMatrix:
+        if isinstance(other, SparseMatrix):
+            if other.shape != self.shape:
+                raise _misfit(self.shape, sign, other.shape)
+            return SparseMatrix(sm=operation(self.matrix, other.matrix))
+        raise _no_operand(other, sign)
+
+    def __add__(self, other: object) -> SparseMatrix:
+        return self._with(other, lambda a, b: a + b, "+")
+
+    def __sub__(self, other: object) -> SparseMatrix:
+        return self._with(other, lambda a, b: a - b, "-")
+
+    def __mul__(self, other: object) -> SparseMatrix:
+        """Multiply by a number, or element by element."""
+        if isinstance(other, (int, float, np.number)):
+            return SparseMatrix(sm=(self.matrix * other).astype(self.matrix.dtype))
+        return self._with(other, lambda a, b: a.multiply(b), "*")
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> SparseMatrix:
+        return SparseMatrix(sm=-self.matrix)
+
+    def __matmul__(self, other: Any) -> Any:
+        """Multiply by a sparse matrix, or by a vector of NumPy or diffsim."""
+        if isinstance(other, SparseMatrix):
+            if self.m != other.n:
+                raise _misfit(self.shape, "@", other.shape)
+            return SparseMatrix(sm=self.matrix @ other.matrix)
+        if not isinstance(other, (np.ndarray, list, Field)):
+            raise _no_operand(other, "@")
+        if isinstance(other, Field):
+            refuse_tape("a product with a sparse matrix")
+        return alike(self.matrix @ numbers(other, self.m, "the vector"), other)
+
+    def __getitem__(self, index: Any) -> float:
+        return float(self.matrix[self._place(index)])
+
+    def __setitem__(self, index: Any, value: float) -> None:
+        changed = self.matrix.tolil()
+        changed[self._place(index)] = value
+        self.matrix = changed.tocsr()
+
+    def _place(self, index: Any) -> Any:
+        whole = isinstance(index, tuple) and len(index) == 2
+        if not whole or not all(0 <= i < n for i, n in zip(index, self.shape, strict=True)):
+            raise FieldError(
+                f"a sparse matrix of shape {self.shape} has no element {shown(index)}",
+                Span.of_caller(),
+                hint="write A[i, j], counted from 0",
+            )
+        return index
+
+    def mmwrite(self, filename: Any) -> None:
+        """Write the matrix to a file in the format Matrix Market."""
+        need_scipy()
+        import scipy.io  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+        scipy.io.mmwrite(filename, self.matrix)
+
+    def __repr__(self) -> str:
+        return f"<sparse matrix {self.dtype}, shape {self.shape}, {self.matrix.nnz} numbers>"
+
+    def __str__(self) -> str:
+        return str(np.asarray(self.matrix.todense()))
+
+
+def _misfit(a: tuple[int, int], sign: str, b: tuple[int, int]) -> KernelTypeError:
+    return KernelTypeError(
+        f"shapes do not fit together: {a} {sign} {b}",
+        Span.of_caller(),
+        hint="+, - and * work element by element; @ needs as many rows as there are columns on the left",
+    )
+
+
+def _no_operand(thing: object, sign: str) -> KernelTypeError:
+    return KernelTypeError(
+        f"a sparse matrix {sign} {shown(thing)} can not be computed",
+        Span.of_caller(),
+        hint="compute with sparse matrices and numbers; @ takes vectors of NumPy and ds.ndarray as well",
+    )
