@@ -211,6 +211,35 @@ def test_a_value_that_only_nested_branches_need(cpu):
     np.testing.assert_allclose(u.grad.to_numpy(), np.r_[0, pairs] + np.r_[pairs, 0], rtol=1e-14)
 
 
+def test_a_branch_that_adds_and_yields(cpu):
+    """What a neighbour's branch yields is computed again, without what the branch adds elsewhere."""
+    x, y, w = (ds.field(ds.f64, shape=N, needs_grad=True) for _ in range(3))
+
+    @ds.kernel
+    def slopes():
+        for i in range(1, N - 1):
+            a = x[i + 1] - x[i - 1]
+            if w[i] > 0.5:
+                a = 3.0 * x[i] * x[i] + x[i + 1]
+            y[i] = a
+
+    lowered = pipeline.run(slopes._only(()).derivative.ir, pipeline.LOWER, check=True)
+    updates = [s for t in lowered.tasks for s in task_statements(t) if isinstance(s, Atomic)]
+    assert updates
+    assert all(s.exclusive for s in updates)
+    values, chosen, seed = np.random.default_rng(0).random((3, N))
+    x.from_numpy(values)
+    w.from_numpy(chosen)
+    slopes()
+    y.grad.from_numpy(seed)
+    slopes.grad()
+    expected, sure = np.zeros(N), chosen > 0.5
+    for i in range(1, N - 1):
+        expected[i + 1] += seed[i]
+        expected[i if sure[i] else i - 1] += seed[i] * (6 * values[i] if sure[i] else -1)
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-13)
+
+
 def test_what_is_read_is_not_gathered(cpu):
     """Lanes that add in branches need not meet: one may read what it will add to."""
     x, y = ds.field(ds.f64, shape=N), ds.field(ds.f64, shape=N)

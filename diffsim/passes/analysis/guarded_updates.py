@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diffsim.ir.nodes import Atomic, Block, Const, If, Let, Load, Stmt, Value
+from diffsim.ir.nodes import Atomic, Block, Const, If, Let, Load, Stmt, Store, Value
 from diffsim.ir.traversal import Rewriter, blocks, has_effects, outs, statements, uses
 from diffsim.ir.types import bool_
 from diffsim.passes.analysis.affine import Definitions, offset_of
@@ -84,7 +84,8 @@ def _slice(side: Block, update: Update) -> list[Stmt] | None:
     if update.computes is not None:
         chosen.append(update.computes)
         work = list(reads(update.computes))
-    bound = {v: s for s in side.stmts for v in outs(s)}
+    stmts = [values_alone(s) for s in side.stmts]
+    bound = {v: s for s in stmts for v in outs(s)}
     taken: set[Stmt] = set()
     while work:
         s = bound.get(work.pop())
@@ -94,7 +95,22 @@ def _slice(side: Block, update: Update) -> list[Stmt] | None:
             return None
         taken.add(s)
         work += reads(s)
-    return [s for s in side.stmts if s in taken] + chosen
+    return [s for s in stmts if s in taken] + chosen
+
+
+def values_alone(s: Stmt) -> Stmt:
+    """Return a branch that computes the same values and writes nothing; other statements as they are."""
+    if not isinstance(s, If) or not any(has_effects(b) for b in blocks(s)):
+        return s
+    sides = [
+        Block([values_alone(x) for x in b.stmts if not _only_writes(x)], b.yields)
+        for b in blocks(s)
+    ]
+    return If(s.cond, sides[0], sides[1], s.outs, s.span)
+
+
+def _only_writes(s: Stmt) -> bool:
+    return isinstance(s, Store) or (isinstance(s, Atomic) and s.out is None)
 
 
 def reads(s: Stmt) -> list[Value]:

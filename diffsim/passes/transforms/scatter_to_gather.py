@@ -59,6 +59,7 @@ from diffsim.passes.analysis.guarded_updates import (
     Update,
     reads,
     updates_of,
+    values_alone,
     without,
 )
 from diffsim.passes.analysis.regions import Region, RegionMap, disjoint, region_of
@@ -130,9 +131,10 @@ class _Rewriter:
             return [task]
         self.defs = {s.out: s for s in inside if isinstance(s, Let)}
         for n, s in enumerate(task.body.stmts):
-            self.order[s] = n
+            computes = values_alone(s)
+            self.order[s] = self.order[computes] = n
             for v in outs(s):
-                self.defined[v] = s
+                self.defined[v] = computes
         self.writes = self.first_writes(inside)
         made: list[Task] = []
         gathered: set[Stmt] = set()
