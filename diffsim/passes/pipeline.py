@@ -16,6 +16,7 @@ from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.interiors import split_interiors
 from diffsim.passes.forms.merged_nests import merge_nests
+from diffsim.passes.forms.unrolled_loops import unroll_short_loops
 from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.sparse.activation import activate_stores, expand_activations
 from diffsim.passes.sparse.compaction import compact_loops
@@ -60,7 +61,8 @@ LOWER: Stages = (
     SPARSE[0],
     # On tensors: a stencil on vectors is one group of additions instead of one for each component.
     ("scatter_to_gather", lambda k: _gather(k, is_gpu=False)),
-    ("scalarize", scalarize),
+    # Unrolled before sums are hoisted: each iteration's is one of the outer loop.
+    ("scalarize", lambda k: unroll_short_loops(scalarize(k))),
     # Before `demote_atomics`: a hoisted sum changes which elements the lanes update one by one.
     ("reductions", hoist_reductions),
     ("demote_atomics", demote_atomics),

@@ -1,4 +1,5 @@
-"""Random stencils over nests and boxes, whose neighbours wrap around, stop at the faces, or are left out.
+"""Random stencils over nests and boxes, whose neighbours wrap around, stop at the faces, or are left out; and
+loops over all pairs, with short loops inside.
 
 Python runs the same text over NumPy's arrays, in the order in which the program is written, and central
 differences of that run along one direction are what the gradient must give.
@@ -68,6 +69,9 @@ class Maker:
     # ---- loops
 
     def loops(self):
+        if self.r.random() < 0.15:
+            self.pairs()
+            return
         whole = self.r.random() < 0.7
         low, high = (0, 0) if whole else (self.r.randint(0, 2), self.r.randint(0, 2))
         rows, columns = f"{low}, H - {high}", f"{low}, W - {high}"
@@ -94,6 +98,26 @@ class Maker:
         # A row is a lane's own, and its iterations find what those before them have written.
         self.rows_in_order = kind not in ("box", "columns first")
         self.body()
+
+    def pairs(self):
+        """Each lane meets all others, in loops over components."""
+        self.put(1, f"for i in range({self.pick('H', '1, H - 1')}):")
+        self.put(2, f"least = {self.pick('9.0', 'r[i]')}")
+        self.put(2, f"for j in range({self.pick('W', 'n', '20')}):")
+        p, k = self.r.sample(range(PLANES), 2)
+        other = f"u[{self.pick('d', str(p))}, {self.pick('d', '1')}, j % W]"
+        self.put(3, f"a = {self.pick('0.2', 'least', 'c')}")
+        self.put(3, f"for d in range({self.pick('3', '1, 3', '2', '2, 0', '0, 3, 2')}):")
+        self.put(4, f"a {self.pick('+=', '=')} a * 0.3 + (u[d, i, {k}] - {other}) ** 2")
+        if self.r.random() < 0.4:
+            self.put(4, f"if {self.pick('a > 0.4', 'd == 1', 'j > 7')}:")
+            self.put(5, f"a {self.pick('=', '+=')} 0.3 * w[d, i, 1].x * {other}")
+        if self.r.random() < 0.5:
+            self.put(3, "for d in range(3):")
+            self.put(4, f"q[i % W] += 0.01 * a * u[d, i, {k}]")
+        reduce = self.pick("ds.min(least, a)", "ds.max(0.5 * least, a)", "least + 0.01 * a")
+        self.put(3, f"least = {reduce}")
+        self.put(2, "r[i] += 0.1 * least")
 
     def nest(self, outer, inner):
         self.put(1, outer)
