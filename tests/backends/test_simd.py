@@ -1,9 +1,12 @@
 """Tasks whose lanes run together, as vectors: the same as one lane after the other, and NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.backends.native.jit import Jit
 from diffsim.passes.transforms import vectorize
 from tests.support.lowered import lower
 
@@ -525,3 +528,44 @@ def test_extremes_that_llvm_finds():
     most[None] = -1
     assert not is_wide(sine)
     assert most[None] == pytest.approx(np.sin(np.arange(-100.0, 0)).max(), rel=1e-6)
+
+
+def test_functions_before_scattered_updates():
+    """LLVM vectorizes no lanes that may meet; where functions are called, it pays all the same."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    n = 1000
+    angle, bins = ds.field(ds.f64, shape=n, needs_grad=True), ds.field(ds.f64, shape=40)
+    where = ds.field(ds.i32, shape=n)
+    angle.from_numpy(floats(n))
+    where.from_numpy((np.arange(n) ** 2 % 40).astype(np.int32))
+
+    @ds.kernel
+    def scatter():
+        for i in angle:
+            bins[where[i]] += ds.sin(angle[i]) / (1 + ds.cos(angle[i]))
+
+    @ds.kernel
+    def plain():
+        for i in angle:
+            bins[where[i]] += angle[i]
+
+    assert is_wide(scatter)
+    exact = np.zeros(40)
+    np.add.at(exact, where.to_numpy(), np.tan(angle.to_numpy() / 2))
+    np.testing.assert_allclose(bins.to_numpy(), exact, rtol=1e-12, atol=1e-12)
+    assert not is_wide(plain)
+
+
+def test_clearing_a_vector_calls_nothing(cpu):
+    """A call of memset for 16 bytes would keep LLVM from vectorizing the lanes of an adjoint."""
+    s = ds.Vector.field(4, ds.f32, shape=(3, 64), needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32):
+        for i in range(64):
+            s[t + 1, i] = s[t, i] * s[t, i]
+
+    step(0)
+    made = Jit().optimized(step.grad.llvm())
+    assert "@llvm.memset" not in made
+    assert re.search(r"fmul contract <\d+ x float>", made)

@@ -38,9 +38,15 @@ from diffsim.backends.llvm.parameter_block import POOL, ParameterBlock
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import MATH, Jit
 from diffsim.errors import InternalError
-from diffsim.ir.nodes import Block, Kernel, Task, Value
+from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Task, Value
+from diffsim.ir.traversal import statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
+_ATTRIBUTES = (
+    "attributes #0 = { nounwind }",
+    # A lane that clears a vector's four components calls memset otherwise, and LLVM vectorizes no calls.
+    'attributes #1 = { nounwind "no-builtin-memset" }',
+)
 _FEWEST_CHUNKS = 32  # of a task that another one trails; fewer would be too long for the caches
 
 
@@ -77,7 +83,7 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool, deterministic: bool = Fa
     math = ""
     if module.math:
         math = jit.declare_math(sorted(module.math), vectors=not module.exact)
-    pieces = [math, *head, *module.text, *text, "attributes #0 = { nounwind }", *module.metadata()]
+    pieces = [math, *head, *module.text, *text, *_ATTRIBUTES, *module.metadata()]
     needs_pool = any(name.startswith("@ds_") for name in module.declared)
     return CpuCode("\n".join(pieces) + "\n", module, needs_pool=needs_pool)
 
@@ -107,8 +113,14 @@ def _task(module: Module, k: int, task: Task) -> list[str]:
     return lines
 
 
+def _attributes(task: Task) -> str:
+    """The attributes of a task's function: one that only stores may become a call of memset."""
+    computes = any(isinstance(s, (Load, Atomic)) for s in statements(task.body))
+    return "#1" if computes else "#0"
+
+
 def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
-    lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) #0 {{", "entry:"]
+    lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) {_attributes(task)} {{", "entry:"]
     width = simd_width(module, task)
     body = FunctionLowering(module, lines)
     if width > 1:
@@ -267,7 +279,7 @@ def _store_partials(body: FunctionLowering, k: int, task: Task, sums: list[str])
 
 
 def _launch(module: Module) -> list[str]:
-    lines = ["define void @launch(ptr noalias nocapture %params) #0 {", "entry:"]
+    lines = ["define void @launch(ptr noalias nocapture %params) #1 {", "entry:"]
     body = FunctionLowering(module, lines)
     kernel = module.kernel
     # All that `launch` itself evaluates: bounds, the elements that reductions update, and the

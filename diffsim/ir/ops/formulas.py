@@ -64,6 +64,13 @@ def mask_zero_adjoints(g: Value, contribution: Value) -> Value:
     return unless_zero(emit("sum", emit("abs", g)), contribution)
 
 
+def by_numerator(g: Value, a: Value, b: Value, y: Value) -> Value:
+    """Emit the contribution of y = a / b to the adjoint of a: g / b; no test of g where b is a constant."""
+    if isinstance(b, Const) and abs(b.value) > 2**-100:
+        return g / b
+    return unless_zero(g, g / b)
+
+
 def by_denominator(g: Value, a: Value, b: Value, y: Value) -> Value:
     """Emit the contribution of y = a / b to the adjoint of b: -g y / b; no division where a is a constant.
 

@@ -31,6 +31,7 @@ from diffsim.ir.ops import continuation, gamma, shapes
 from diffsim.ir.ops.formulas import (
     broadcast_to,
     by_denominator,
+    by_numerator,
     cast_to,
     floor_divide,
     integer_power,
@@ -82,7 +83,7 @@ mul: Op = op("mul", "N N -> N", "Product, element by element.",
 
 div: Op = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
              ref=np.divide, lowering=Instr(f="fdiv"),
-             vjp=(lambda g, a, b, y: unless_zero(g, g / b),
+             vjp=(by_numerator,
                     lambda g, a, b, y: unless_zero(g, by_denominator(g, a, b, y))),
              continuation=ANALYTIC, sample=[(-4, 4), (0.5, 4)], public=False)
 

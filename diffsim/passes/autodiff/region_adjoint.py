@@ -19,9 +19,9 @@ dead code: a loop whose adjoint does not read the carried values (any linear sum
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from diffsim.errors import AutodiffError
-from diffsim.ir import ops
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     Alloca,
@@ -49,11 +49,9 @@ from diffsim.ir.types import i64
 from diffsim.passes.analysis.affine import Definitions, updated_element
 from diffsim.passes.autodiff.custom_calls import AdjointCopier, bind
 from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, counted, downwards, index_hint
+from diffsim.passes.autodiff.skipped_loops import CUTTING, skip_where_zero
 
 Adjoints = dict[Value, Value]
-
-_CUTTING = (ops.select, ops.minimum, ops.maximum)
-"""Ops that ignore one of their arguments, whose adjoint is 0 even times inf (IEEE 754: NaN); see `cut`."""
 
 
 class Reverser:
@@ -400,7 +398,7 @@ class Reverser:
             if made is not None:
                 # Rules are linear in g, so a 0 that stands for "not selected" stays one through every further
                 # rule.
-                if g in self.cut or s.op in _CUTTING:
+                if g in self.cut or s.op in CUTTING:
                     self.cut.add(made)
                 self.add(adj, arg, made)
 
@@ -526,9 +524,10 @@ class Reverser:
             starts.append(adj.pop(out) if out in adj else zero(out.type))
         starts += [zero(v.type) for v in outer]
         if saved.count is None:
-            outs = self._iterations_back(s, saved.bounds, carried, outer, tuple(starts))
+            back = partial(self._iterations_back, s, saved.bounds, carried, outer, tuple(starts))
         else:
-            outs = self._segments_back(s, saved.count, carried, outer, tuple(starts))
+            back = partial(self._segments_back, s, saved.count, carried, outer, tuple(starts))
+        outs = skip_where_zero(self.builder, s, starts, self.cut, back)
         for k, g in zip(carried, outs, strict=False):
             self.add(adj, s.inits[k], g)
         for v, g in zip(outer, outs[len(carried) :], strict=True):

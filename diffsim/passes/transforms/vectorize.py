@@ -2,7 +2,8 @@
 
 LLVM vectorizes loops that have no loops inside. A lane that holds a loop of its own (64 iterations of a map,
 a sum over all other bodies, a reversed loop) runs alone there, at a tenth of the speed. `Task.simd` asks the
-backend to lower such a task for several lanes at once (the CPU: `backends/cpu/simd.py`).
+backend to lower such a task for several lanes at once (the CPU: `backends/cpu/simd.py`). Nor does LLVM
+vectorize lanes that add to elements which they may share, as many adjoints do.
 
 It is asked for where it is right:
 
@@ -57,6 +58,9 @@ _SLOT_ADD_COST = 3  # an addition of all lanes to slots of a private copy
 _NEAR = 4  # scalars between neighbours that LLVM still loads as one vector and shuffles
 _FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
 _INNER_SPEEDUP = 8  # of an innermost loop that LLVM vectorizes by itself
+_UPDATES_A_CALL = 4
+"""Updates, one lane after the other, that a function for all lanes at once makes up for."""
+_SLOW = ("div", "sqrt", "rsqrt")
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
 _ALWAYS = False
@@ -91,7 +95,26 @@ def _could_pay(task: Task) -> bool:
         any(isinstance(s, (For, While)) for s in statements(task.body))
         or _is_min_or_max(task)
         or _is_long(task)
+        or _scatters(task)
     )
+
+
+def _scatters(task: Task) -> bool:
+    """Whether updates of elements that lanes may share keep LLVM from vectorizing what takes long.
+
+    Lanes that update any elements do so one after the other, which functions, divisions and roots must make
+    up for.
+    """
+    found = list(task_statements(task))
+    updates = [s for s in found if isinstance(s, Atomic) and not s.exclusive]
+    if not updates:
+        return False
+    ops = [s.op for s in found if isinstance(s, Let)]
+    spared = _UPDATES_A_CALL * sum(isinstance(op.lowering, Math) for op in ops)
+    spared += sum(op.name in _SLOW for op in ops) // 2
+    steps = _Estimate(task, divergent_values(task))
+    anywhere = sum(steps.step(s.mem, s.index, task.axes[-1]) is None for s in updates)
+    return spared >= max(anywhere, 1)
 
 
 def _is_long(task: Task) -> bool:
