@@ -86,15 +86,18 @@ def pytest_configure(config):
 
 # The files that take longest, longest first: one that a worker begins last keeps all others waiting.
 LONGEST = """
-    examples/test_examples.py ad/test_generated.py backends/test_cuda_runs.py trust/test_soak.py
-    backends/test_cuda_ptx.py examples/test_benchmarks.py trust/test_numbers.py ad/test_decompositions.py
-    backends/test_cuda_block_dim.py runtime/test_threads.py cuda/test_emulated.py docs/test_docs.py
-    ad/test_programs.py ir/test_ops.py cuda/test_launches.py trust/test_llvm.py lang/test_control_flow.py
-    ad/test_tensor_programs.py backends/test_private_copies.py backends/test_pool.py
-    trust/test_cache_folder.py errors/test_anything_anywhere.py docs/test_architecture.py cuda/test_staging.py
-    ad/test_gradients.py test_structure.py backends/test_trailing_task.py lang/test_decompositions.py
-    ad/test_segments.py backends/test_outline.py trust/test_forks.py backends/test_simd.py
-    errors/test_messages.py
+    examples/test_examples.py docs/test_docs.py ad/test_programs.py backends/test_cuda_runs.py
+    trust/test_soak.py trust/test_numbers.py backends/test_cuda_ptx.py ir/test_ops.py
+    ad/test_decompositions.py errors/test_anything_anywhere.py trust/test_deterministic.py
+    trust/test_llvm.py examples/test_benchmarks.py backends/test_private_copies.py ad/test_generated.py
+    examples/test_walkers.py ad/test_tensor_programs.py backends/test_cuda_block_dim.py
+    lang/test_control_flow.py trust/test_interrupts.py backends/test_pool.py trust/test_cache_folder.py
+    cuda/test_emulated.py examples/test_pictures_found.py runtime/test_disk_cache.py cuda/test_on_fake.py
+    trust/test_files.py examples/test_notebooks.py runtime/test_threads.py runtime/test_launch.py
+    cuda/test_launches.py docs/test_architecture.py cuda/test_staging.py ad/test_gradients.py
+    examples/test_implicit_examples.py test_structure.py backends/test_trailing_task.py
+    lang/test_decompositions.py ad/test_segments.py backends/test_outline.py trust/test_forks.py
+    backends/test_simd.py tools/test_player.py tools/test_films.py errors/test_messages.py
 """.split()
 
 

@@ -9,7 +9,7 @@ from diffsim.ir.nodes import Atomic, Let
 from diffsim.ir.traversal import statements
 from diffsim.ir.verifier import verify
 from diffsim.passes import pipeline
-from diffsim.passes.forms.interiors import split_interiors
+from diffsim.passes.forms.interiors import _between, _changes, split_interiors
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from tests.support.source import make
 
@@ -112,3 +112,13 @@ def test_a_gpu_splits_for_updates_alone(fields):
     made = kernel_of(fields, *NEAR["remainder"])
     assert split_interiors(made.ir, only_updates=True) == (made.ir, frozenset())
     assert len(split_interiors(made.derivative.ir, only_updates=True)[1]) == 2
+
+
+@pytest.mark.parametrize("shift", [-3, 0, 1, 66])
+@pytest.mark.parametrize("at", [1, 2, 5, 64, 1000])
+def test_only_remainders_near_the_ends_are_looked_at(at, shift):
+    for lanes in ((0, 99), (3, 130), (-7, 64)):
+        everywhere = [n for n in range(lanes[0], lanes[1] + 1) if (n + shift) % at == 0]
+        found = _changes("mod", at, shift, lanes)
+        assert _between(lanes, found) == _between(lanes, everywhere)
+    assert len(list(_changes("mod", at, shift, (0, 2**31 - 2)))) <= 10

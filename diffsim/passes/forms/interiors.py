@@ -133,10 +133,12 @@ def _cuts(task: Task, axis: Value, lanes: tuple[int, int], defs: Definitions) ->
 
 
 def _changes(name: str, at: int, shift: int, lanes: tuple[int, int]) -> Iterator[int]:
-    """Yield the lanes from which on `name(lane + shift, at)` is of another form."""
+    """Yield the lanes near the ends from which on `name(lane + shift, at)` is of another form."""
     if name == "mod":
-        if at > 0:
-            yield from range(-((lanes[0] + shift) // -at) * at - shift, lanes[1] + 1, at)
+        # A loop over 2**31 lanes has too many periods to look at each.
+        near = (lanes[0], lanes[0] + _WIDEST_RIM), (max(lanes[0], lanes[1] - _WIDEST_RIM), lanes[1])
+        for low, high in near if at > 0 else ():
+            yield from range(-((low + shift) // -at) * at - shift, min(high, lanes[1]) + 1, at)
         return
     if name in ("lt", "ge", "max", "eq", "ne"):
         yield at - shift
