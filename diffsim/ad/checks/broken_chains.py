@@ -191,7 +191,7 @@ def _error(where: Loss, reader: str) -> AutodiffError:
     name = thing.name if isinstance(thing, Field) else "the array"
     if second:
         return AutodiffError(
-            f"{reader} reads the gradient {name}, and diffsim differentiates once only",
+            f"{reader} reads the gradient {name}, and a tape differentiates once",
             place,
             hint="copy it before the tape starts: then it is a constant",
         )

@@ -194,9 +194,10 @@ def read_after_leak(kernel: Kernel, activity: Activity) -> frozenset[Mem]:
 def second_order(s: Store | Atomic) -> AutodiffError:
     """Return the error for a derivative of a gradient."""
     return AutodiffError(
-        f"{s.mem.name} depends on a gradient here, and diffsim differentiates once only",
+        f"{s.mem.name} depends on a gradient here, and a tape differentiates once",
         s.span,
-        hint="take the gradient as a constant: ds.stop_grad(x.grad[i])",
+        hint="take the gradient as a constant: ds.stop_grad(x.grad[i]); ds.ad.hvp gives second derivatives of "
+        "a program, and ds.grad(f) in a kernel those of a func",
     )
 
 
