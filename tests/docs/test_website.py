@@ -113,6 +113,20 @@ PUBLIC = [f"ds.{name}" for name in ds.__all__] + [
 ]
 
 
+def test_notebooks_show_what_their_cells_print_and_draw(pages):
+    made = {uri: text for uri, text in pages.items() if re.match(r"notebooks/\d", uri)}
+    assert len(made) == 5
+    for text in made.values():
+        assert re.search(
+            r'<img alt="[^"]+" src="data:image/(png|svg\+xml);base64,[\w+/]{500}', text
+        )
+    assert "<pre>by differences: [-2.154 -3.293]</pre>" in made["notebooks/1-first-gradient.md"]
+    (shown,) = re.findall(
+        r'^<div class="cell-output">.*ds-show.*$', made["notebooks/4-how-autodiff-works.md"], re.M
+    )
+    assert "&#10;" not in shown[: shown.index("</style>")], "no references in a sheet of styles"
+
+
 def test_every_public_name_has_one_entry(pages):
     modules = {f"ds.{m}" for m in "ad errors math optim profiler tools".split()}  # a page each
     entries = [

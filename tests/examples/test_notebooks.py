@@ -1,7 +1,9 @@
 """The notebooks run from top to bottom: by plain Python, and by Jupyter's client where there is one."""
 
 import ast
+import contextlib
 import importlib.util
+import io
 import json
 import linecache
 import os
@@ -28,28 +30,52 @@ for file in NOTEBOOKS:
 
 
 def cells_of(file):
-    """The code cells of a notebook, each with its number."""
+    """The code cells of a notebook, each with its number and with what the file says that it prints."""
     cells = json.loads(Path(file).read_text(encoding="utf-8"))["cells"]
-    return [
-        (k, "".join(cell["source"])) for k, cell in enumerate(cells) if cell["cell_type"] == "code"
-    ]
+    for k, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            printed = "".join("".join(printed_by(output)) for output in cell["outputs"])
+            yield k, "".join(cell["source"]), printed
+
+
+def printed_by(output):
+    """The lines of an output that a plain Python prints; what Jupyter shows as a table is among them."""
+    if output["output_type"] == "stream":
+        return output["text"]
+    is_table = output["output_type"] == "display_data" and "text/html" in output["data"]
+    return output["data"]["text/plain"] if is_table else []
+
+
+def words(printed):
+    """What was printed, without numbers, which differ from machine to machine, and names of files."""
+    text = re.sub(r'File "[^"]*"|[\w-]+\.(py|ipynb\[\d+\])', "FILE", printed)
+    return re.sub(r"-?\b\d[\d.]*(e[-+]\d+)?", "0", text).replace("-0", "0").split()
 
 
 def run_cells(file):
     """Execute the cells in one namespace; show what their last expressions are as Jupyter does."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    for k, text in cells_of(file):
-        name = f"{Path(file).name}[{k}]"
-        # Kernels read their own source, which Jupyter keeps in the same way.
-        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-        tree = ast.parse(text, name)
-        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, name, "exec"), vars(main))
-        if last is not None:
-            shown = eval(compile(ast.Expression(last.value), name, "eval"), vars(main))
-            for form in ("_repr_html_", "_repr_svg_"):
-                if hasattr(shown, form):
-                    getattr(shown, form)()
+    for k, text, expected in cells_of(file):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            run_cell(f"{Path(file).name}[{k}]", text, main)
+        assert words(printed.getvalue()) == words(expected), (
+            f"{file}, cell {k}: run it in Jupyter anew"
+        )
+
+
+def run_cell(name, text, main):
+    """Execute one cell."""
+    # Kernels read their own source, which Jupyter keeps in the same way.
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    tree = ast.parse(text, name)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, name, "exec"), vars(main))
+    if last is not None:
+        shown = eval(compile(ast.Expression(last.value), name, "eval"), vars(main))
+        for form in ("_repr_html_", "_repr_svg_"):
+            if hasattr(shown, form):
+                getattr(shown, form)()
 
 
 def test_notebooks_run_without_jupyter(tmp_path):

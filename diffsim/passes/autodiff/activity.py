@@ -196,8 +196,8 @@ def second_order(s: Store | Atomic) -> AutodiffError:
     return AutodiffError(
         f"{s.mem.name} depends on a gradient here, and a tape differentiates once",
         s.span,
-        hint="take the gradient as a constant: ds.stop_grad(x.grad[i]); ds.ad.hvp gives second derivatives of "
-        "a program, and ds.grad(f) in a kernel those of a func",
+        hint="take the gradient as a constant: ds.stop_grad(x.grad[i]); ds.ad.hvp gives second derivatives "
+        "of a program, and ds.grad(f) in a kernel those of a func",
     )
 
 
