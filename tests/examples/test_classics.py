@@ -54,6 +54,39 @@ def test_mpm88_falls_freely(exact):
     np.testing.assert_allclose(liquid.v.to_numpy()[:, 1], -5 * mpm.DT * mpm.GRAVITY, rtol=1e-9)
 
 
+def test_sparse_mpm_keeps_mass_and_momentum_in_few_blocks(exact):
+    mpm = exact("sparse_mpm")
+    x = 10 + 0.1 * np.random.default_rng(1).random((50, 2))
+    drops = mpm.Drops(x, numbers(50, 2), area=0.01)
+    drops.C.from_numpy(numbers(50, 2, 2, seed=1))
+    drops.J.from_numpy(1 - 0.1 * abs(numbers(50, seed=2)))
+    before = drops.v.to_numpy().sum(0)
+    drops.step()
+    gained = drops.v.to_numpy().sum(0) - before
+    np.testing.assert_allclose(gained, [0, -50 * mpm.DT * mpm.GRAVITY], atol=1e-10)
+    base = (x / mpm.DX - 0.5).astype(int)
+    points = {(i + a, j + b) for i, j in base for a in range(3) for b in range(3)}
+    blocks = {(i // mpm.BLOCK, j // mpm.BLOCK) for i, j in points}
+    assert {(i, j) for i, j in drops.blocks_in_use()} == blocks
+    assert sum(drops.grid_m[k] for k in points) == pytest.approx(0.01 * mpm.RHO, rel=1e-12)
+
+
+def test_grains_find_all_neighbours(exact):
+    grains = exact("grains")
+    x = grains.heap(np.random.default_rng(2), 6, 6) * 0.9  # they overlap
+    heap = grains.Grains(x)
+    v = numbers(36, 2)
+    heap.v.from_numpy(v)
+    heap.step()
+    gap, speed = x[:, None] - x, v[:, None] - v
+    distance = np.linalg.norm(gap, axis=2) + np.eye(36)
+    n, overlap = gap / distance[..., None], 2 * grains.RADIUS - distance
+    size = grains.STIFFNESS * overlap - grains.DAMPING * (speed * n).sum(2)
+    push = (np.where(overlap > 0, size, 0)[..., None] * n).sum(1)
+    assert (overlap > 0).sum() > 30
+    np.testing.assert_allclose(heap.push.to_numpy(), push - [0, grains.GRAVITY], atol=1e-5)
+
+
 def test_mpm_energy_keeps_momentum_and_turn(exact):
     mpm = exact("mpm_energy")
     x, triangles = mpm.disc(0.5, 0.5, 0.1, rings=3)

@@ -28,6 +28,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.sparse_writes import caller
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.layouts.cells import Cells
+from diffsim.runtime.memory.storage import Storage
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
@@ -259,6 +260,16 @@ class Node(NodeLike):
 
     # ---- active cells
 
+    @property
+    def bytes_in_use(self) -> int:
+        """How much memory the fields placed here or below take, with their gradients and masks."""
+        found = 0
+        for f in members(self.fields):
+            every = (f, f.adjoint, *f.duals.values())
+            found += sum(_in_use(g.storage) for g in every if g is not None)
+        masks = {c for n in (self, *self._within()) if n.cells for c in n.cells.chain()}
+        return found + sum(_in_use(m.storage) for c in masks for m in (c.mask, c.listed))
+
     def _within(self) -> Iterator[Node]:
         """Yield the nodes below this one, outermost first."""
         for ref in self.below:
@@ -325,6 +336,11 @@ class Node(NodeLike):
     def shape(self) -> tuple[int, ...]:
         sizes = self._totals()
         return tuple(sizes[a] for a in sorted(sizes))
+
+
+def _in_use(storage: Storage) -> int:
+    found: int = getattr(storage, "resident", storage.layout.nbytes)
+    return found
 
 
 class Root(Node):
