@@ -44,7 +44,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.launch_function import Outdated
-from diffsim.runtime.recorder import TAPE, Recorder, Witness
+from diffsim.runtime.recorder import NO_REPLACEMENTS, TAPE, Recorder, Witness
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class EnclosingRecorder(ABC):
 
     intercepts: bool
     tangents = 0
+    replacements = NO_REPLACEMENTS
     lifting = False
     trace: StepTrace | None = None
     validator: Validator | None

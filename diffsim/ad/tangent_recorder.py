@@ -33,7 +33,7 @@ from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
-from diffsim.runtime.recorder import FORWARD_MODE, Pull
+from diffsim.runtime.recorder import FORWARD_MODE, Pull, Replacements
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TangentRecorder:
         self.record = Recording()
         self.watch = LostTangents()
         self._known: dict[Specialization, WithTangents] = {}
-        self._duals = session.duals
+        self.replacements = Replacements(session.duals)
         self._cleared: set[Field] = set()
         # Of fields that have a tangent from the start: the launches that may use them, and what these use.
         self._uses = {f: Uses(f) for f in inputs}
@@ -81,15 +81,14 @@ class TangentRecorder:
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> WithTangents:
         """Return the kernel with its tangents, to be launched in place of the kernel."""
-        # The usual launch takes one look-up.
+        # The usual launch does not get here (`launch_function.py`).
         found = self._known.get(special)
-        if found is None or session.duals != self._duals:
+        if found is None or session.duals != self.replacements.duals:
             found = self._find(special, args)
-        if args:
-            for a in args:
-                if a.__class__ not in IMMUTABLE:
-                    check_given(a)
-        if self._users and special in self._users:
+        for a in args:
+            if a.__class__ not in IMMUTABLE:
+                check_given(a)
+        if special in self._users:
             self._pending.append((special, args))
         return found
 
@@ -106,11 +105,14 @@ class TangentRecorder:
             found = special.with_tangents(args, mode, lent=True)
         self._note_accesses(special, args)
         # Others may read the fields that were lent a dual, and arrays are other ones in the next launch.
-        if session.duals != self._duals:
+        if session.duals != self.replacements.duals:
             self._known.clear()
-            self._duals = session.duals
+            self.replacements.clear()
+            self.replacements.duals = session.duals
         if not special.arguments.arrays:
             self._known[special] = found
+            if special not in self._users:
+                self.replacements[special] = found.launch
         return found
 
     def _lend(
@@ -143,7 +145,9 @@ class TangentRecorder:
                 for a in both
                 if special.object_of(a.mem, args) is not None
             ]
-            if special.arguments.parameters:
+            if special.arguments.arrays or any(
+                True for a in both for s in a.slices for _ in s.leaves
+            ):
                 self._users[special] = extents
             else:  # every launch uses the same elements
                 self._pending.append((special, args))

@@ -38,6 +38,23 @@ Pull = Callable[[Any], Any]
 """The derivative of a result by one operand: maps the result's cotangent to the operand's."""
 
 
+class Replacements(dict[AnySpecialization, Callable[..., Any]]):
+    """What to call in place of a launch of a kernel, without announcing it, for plain numbers as arguments.
+
+    Attributes:
+        duals: the count of who has a dual (`Session.duals`) for which they hold.
+    """
+
+    __slots__ = ("duals",)
+
+    def __init__(self, duals: int) -> None:
+        super().__init__()
+        self.duals = duals
+
+
+NO_REPLACEMENTS = Replacements(-1)
+
+
 class Witness(Protocol):
     """Receives the writes of other threads than its own (`Session.add_witness`)."""
 
@@ -80,6 +97,10 @@ class Recorder(Protocol):
         They cost time on every launch; only saving of overwritten values, validation, the search for NaN
         and snapshots need them.
         """
+
+    @property
+    def replacements(self) -> Replacements:
+        """The launches of what `launching` has returned before, where it need not be asked again."""
 
     @property
     def follows_values(self) -> bool:
@@ -179,6 +200,8 @@ class Recorder(Protocol):
 class ForwardingRecorder:
     """A recorder that passes every event on to another one; a subclass overrides some of them."""
 
+    replacements = NO_REPLACEMENTS
+
     def __init__(self, inner: Recorder) -> None:
         # Read at each launch: a plain attribute, fixed for the time of the recording.
         self.inner = inner
@@ -253,6 +276,7 @@ class NullRecorder:
     # Class attributes serve all instances: nothing intercepts, follows or refuses.
     intercepts = follows_values = refuses_constants = False
     tangents = 0
+    replacements = NO_REPLACEMENTS
     work = TAPE
     record: object = None
 

@@ -684,3 +684,37 @@ def test_threads_have_blocks_of_their_own(squares):
             square()
             other(square)
             total()
+
+
+def test_repeated_launches_with_other_arguments(cpu):
+    """The quick way of a launch that is known is for plain numbers, and for inputs that were used before."""
+    x, y = ds.field(ds.f64, 2), ds.field(ds.f64, 2)
+
+    @ds.kernel
+    def scale(a: ds.f64):
+        for i in x:
+            y[i] = a * x[i]
+
+    @ds.kernel
+    def own(k: ds.i32, a: ds.f64):
+        y[k] = a * x[k]
+
+    x.from_numpy(np.array([0.5, 2.0]))
+    with ds.ad.FwdMode(param=x, seed=[1.0, 1.0]) as forward:
+        scale(2.0)
+        scale(3.0)
+        with pytest.raises(
+            ds.AutodiffError, match="a kernel is given a number that Python took from y"
+        ):
+            scale(y[0])
+        assert forward.tangents(y).tolist() == [3.0, 3.0]
+        x[1] = 7.0  # used, so no input any more
+        scale(np.float64(4.0))
+        assert forward.tangents(y).tolist() == [4.0, 0.0]
+    x.from_numpy(np.array([0.5, 2.0]))
+    with ds.ad.FwdMode(param=x, seed=[1.0, 1.0]) as forward:
+        own(0, 2.0)
+        own(0, 3.0)
+        x[1] = 7.0  # not used before: an input
+        own(1, 4.0)
+        assert forward.tangents(y).tolist() == [3.0, 4.0]

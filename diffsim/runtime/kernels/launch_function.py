@@ -47,6 +47,8 @@ _LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $s
 # Combinations of arguments kept for `kernel.grad`: a kernel that is given the time step has one for each
 # step, and a program may run for days.
 _MOST_STAMPS = 1 << 16
+PLAIN = frozenset((int, float, bool))
+"""Types of arguments that say nothing of where they come from."""
 
 
 # ---- arguments
@@ -331,6 +333,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
         # What writes nothing is replaced in forward mode alone.
         wanted = "intercepts" if special.accesses.writes else "tangents"
         w.emit(_LISTENER, f"if $tape and $tape.{wanted}:")
+        _write_known_replacement(w, special, recorded)
         w.emit(f"    $other = $tape.launching({recorded}, {_tuple_text(params)})")
         w.emit("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     # From here on a failure may leave memory half written.
@@ -378,6 +381,21 @@ def forward(special: Specialization) -> Callable[..., Any]:
     if compiled.result is not None:
         w.emit("return $result")
     return w.finish()
+
+
+def _write_known_replacement(w: Writer, special: Specialization, recorded: str) -> None:
+    """Launch what a recorder has put in place of the kernel before, without a call of the recorder."""
+    # A recorder looks at arguments that Python may have made of what it follows.
+    w.space["$plain_types"] = PLAIN
+    tests = [f"{p.name}.__class__ in $plain_types" for p in special.arguments.parameters]
+    args = ", ".join(p.name for p in special.arguments.parameters)
+    w.emit(
+        "    $replaced = $tape.replacements",
+        "    if " + " and ".join(["$replaced.duals == $session.duals", *tests]) + ":",
+        f"        $other = $replaced.get({recorded})",
+        "        if $other is not None:",
+        f"            return $other({args})",
+    )
 
 
 def _write_observed_call(
