@@ -2,7 +2,7 @@
 
 A sum of w (a r + b) (a r - b), with r the length of a vector or the size of a number, is c r**2 + d: its
 Hessian is 2 c I everywhere, at r = 0 as well. The factors are written in many ways
-(`passes/autodiff/root_squares.py`).
+(`passes/forms/root_squares.py`).
 """
 
 from random import Random

@@ -278,6 +278,8 @@ KEYWORDS: dict[str, str] = {
     "requires_grad": "write needs_grad=True",
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
     "dim": "leave it out of a launch: the loops of the kernel say how many elements there are",
+    "block_dim": "write ds.loop_config(block_dim=128) before the loop in the kernel, or ds.init(default_gpu_block_dim=128)",
+    "max_blocks": "leave it out: a launch takes as many blocks as the GPU runs at once",
     "enable_backward": "leave it out: an adjoint is made when a gradient is asked for",
     "offset": "indices start at 0: write x[i + 2] for offset=-2",
     "order": "write ds.root.dense(ds.j, m).dense(ds.i, n).place(x) for order='ji'",
