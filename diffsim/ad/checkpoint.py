@@ -88,7 +88,9 @@ def checkpoint(
     outer = enclosing_recorder()
     store = DiskStates(disk) if disk and outer is not None else None
     budget = Budget(schedule, snapshots or default, memory, store)
-    rollout = Rollout(step, n_steps, while_, fields, budget, progress=progress)
+    line = (0, 0) if where is None else (hash(where.file), where.line)
+    key = *line, -2 - fields[0].number  # none of a tape, whose last number is -1 or more
+    rollout = Rollout(step, n_steps, while_, fields, budget, progress=progress, key=key)
     # Nobody will differentiate it: then it is a plain loop.
     if outer is None:
         rollout.run_plainly()

@@ -13,7 +13,9 @@ from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.checks.lost_gradients import check_rollout
 from diffsim.ad.checks.refusals import refusals
 from diffsim.ad.disk_states import DiskState, DiskStates
-from diffsim.ad.record.overwrite_saves import Saved, copied
+from diffsim.ad.record.overwrite_saves import Saved, SpareCopies, copied
+from diffsim.ad.record.past import Key, Past, keep, take
+from diffsim.ad.record.record import Record
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary
 from diffsim.ad.rollout_recorders import CarryRecorder
 from diffsim.ad.rollout_steps import FirstRuns, NotesOnDisk, Reruns, StepNotes, StepTape
@@ -87,6 +89,7 @@ class Rollout:
         held: states and tapes.
         written, inputs: fields besides the state that steps write, and boxes that they read.
         refused: why the first step has no gradient.
+        key: of the line of the program: if all steps are on tapes, their memory waits for its next rollout.
     """
 
     def __init__(
@@ -98,7 +101,11 @@ class Rollout:
         budget: Budget,
         *,
         progress: bool,
+        key: Key,
     ) -> None:
+        self.key = key
+        self._spare = SpareCopies()
+        self._holds_all = False
         self.step = step
         self.n = n_steps
         self.condition = condition
@@ -140,7 +147,10 @@ class Rollout:
         """Run all steps, holding what the backward pass starts from."""
         recorder = CarryRecorder(outer, set(self.state))
         self.start = session.clock
-        runs = FirstRuns(self.run, recorder, self.notes)
+        past = take(self.key)
+        runs = FirstRuns(
+            self.run, recorder, self.notes, SpareCopies() if past is None else past.spare
+        )
         before, session.tape = session.tape, recorder
         try:
             self._run_first(runs)
@@ -156,6 +166,8 @@ class Rollout:
         finally:
             if session.tape is recorder:
                 session.tape = before
+        # Where tapes come and go, waiting memory would be more than the budget.
+        self._holds_all = len(self.held.tapes) == self.n and self.budget.schedule == "mixed"
         self.written = list(recorder.written)
         self.inputs = recorder.inputs
         self.now = session.clock
@@ -308,7 +320,10 @@ class Rollout:
             case "tape":
                 self._tape(t, action.end, runs)
             case "reverse":
-                held.drop_tape(t).reverse()
+                tape = held.drop_tape(t)
+                tape.reverse()
+                if self._holds_all:
+                    self._spare.add(tape.recorder.record.copies())
                 self._show(t)
 
     def _tape(self, t: int, end: int, runs: FirstRuns | Reruns) -> None:
@@ -413,6 +428,10 @@ class Rollout:
             # The random numbers of the program after the pass must not depend on the pass.
             session.launches = launches
             self.integrity.restore_final(final)
+        if self._holds_all:
+            fields = [*self.state, *self.written]
+            keep(self.key, Past(Record(), self._spare, whole=False, fields=fields))
+            self._spare, self._holds_all = SpareCopies(), False
         if self.progress:
             sys.stderr.write("\n")
 

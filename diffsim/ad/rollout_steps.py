@@ -13,6 +13,7 @@ from typing import Any
 
 from diffsim.ad.checks.integrity import RecordIntegrity, session_reset
 from diffsim.ad.disk_states import DiskStates
+from diffsim.ad.record.overwrite_saves import SpareCopies
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.reverse.backward import sweep
@@ -98,8 +99,11 @@ class StepTape:
     closed: it then keeps also what its adjoint loads and they may overwrite.
     """
 
-    def __init__(self, front: Callable[[TapeRecorder], RepeatRecorder]) -> None:
+    def __init__(
+        self, front: Callable[[TapeRecorder], RepeatRecorder], spare: SpareCopies | None = None
+    ) -> None:
         self.recorder = TapeRecorder(saving=True, lifting=session.lifts_rules)
+        self._spare = spare or SpareCopies()
         self.front = front(self.recorder)
         self.is_undisturbed = True
 
@@ -109,11 +113,13 @@ class StepTape:
 
     def record(self, run: Callable[[], Any]) -> None:
         """Record what a function runs."""
+        self.recorder.saver.spare = self._spare
         self.recorder.begin(self.front)
         try:
             run()
         finally:
             self.is_undisturbed = self.recorder.end()
+            self.recorder.saver.spare = self._spare  # for what `close` saves
         if not self.is_undisturbed:
             raise session_reset()
 
@@ -136,10 +142,17 @@ class StepTape:
 class FirstRuns:
     """Runs the steps in the forward run, and watches what they do."""
 
-    def __init__(self, step: Callable[[int], Any], carry: CarryRecorder, notes: StepNotes) -> None:
+    def __init__(
+        self,
+        step: Callable[[int], Any],
+        carry: CarryRecorder,
+        notes: StepNotes,
+        spare: SpareCopies,
+    ) -> None:
         self._step = step
         self.carry = carry
         self.notes = notes
+        self._spare = spare
 
     def _begin(self, t: int) -> None:
         # The number of launches so far is the key of random numbers: restored before a step is run again, it
@@ -168,7 +181,7 @@ class FirstRuns:
     def tape(self, t: int) -> StepTape:
         """Run a step on a tape."""
         self._begin(t)
-        tape = StepTape(lambda body: FirstRunRecorder(body, self.carry))
+        tape = StepTape(lambda body: FirstRunRecorder(body, self.carry), self._spare)
         try:
             tape.record(lambda: self._call(t))
         finally:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.runtime.memory.storage import WHOLE, HostStorage
 
 pytestmark = pytest.mark.usefixtures("cpu", "quick_code")
 
@@ -475,3 +476,43 @@ def test_notes_that_are_gone(tmp_path):
     os.truncate(next(tmp_path.rglob("notes")), 100)
     with pytest.raises(ds.AutodiffError, match=r"the note of step \d+ can not be read back"):
         tape.backward(m.loss)
+
+
+def test_memory_of_tapes_is_used_again(monkeypatch):
+    """By the next rollout of the same line, and never by two at once."""
+    fields = [ds.field(ds.f64, shape=4, needs_grad=True) for _ in range(2)]
+
+    @ds.kernel
+    def square(x: ds.template()):
+        for i in x:
+            x[i] = x[i] * x[i]
+
+    def roll(x):
+        with ds.Tape(in_place="save") as tape:
+            stats = ds.ad.checkpoint(lambda t: square(x), 3, [x], memory=10**6)
+        assert stats.tapes == 3
+        return tape
+
+    fresh = []
+    snapshot = HostStorage.snapshot
+
+    def counting(self, part=WHOLE, into=None):
+        fresh.append(into is None)
+        return snapshot(self, part, into)
+
+    monkeypatch.setattr(HostStorage, "snapshot", counting)
+    made = []
+    for turn in range(3):
+        starts = [np.arange(1, 5) * 0.3 + turn + k for k in range(2)]
+        fresh.clear()
+        tapes = []
+        for x, start in zip(fields, starts, strict=True):
+            x.from_numpy(start)
+            tapes.append(roll(x))
+        for x, start, tape in zip(fields, starts, tapes, strict=True):
+            x.grad.fill(0)
+            tape.backward(grads={x: 1})
+            np.testing.assert_allclose(x.to_numpy(), start**8, rtol=1e-14)
+            np.testing.assert_allclose(x.grad.to_numpy(), 8 * start**7, rtol=1e-14)
+        made.append(sum(fresh))
+    assert made[1] < made[0]

@@ -8,7 +8,7 @@ of its backward pass. Meanwhile it keeps no kernel and no field alive; when one 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,9 +62,17 @@ class Past:
         plan: for the events of a record with copies, by the entry that the last event ended with.
         bytes: about how much memory it takes.
         copied: how much of that are the copies of the record.
+
+    Args:
+        record: the recording.
+        spare: as the attribute.
+        whole: whether it ended as its block did.
+        fields: what memory is of that was on records before.
     """
 
-    def __init__(self, record: Record, spare: SpareCopies, *, whole: bool) -> None:
+    def __init__(
+        self, record: Record, spare: SpareCopies, *, whole: bool, fields: Iterable[Field] = ()
+    ) -> None:
         self.record: Record | None = record
         self.replay: _Replay | None = None
         self.spare = spare
@@ -73,7 +81,7 @@ class Past:
         copies = record.copies()
         self.copied = sum(copy.data.nbytes for copy in copies)
         self.bytes = spare.bytes + self.copied
-        self._used: list[Any] = [*record.alive, *fields_of(record.firsts())]
+        self._used: list[Any] = [*record.alive, *fields_of(record.firsts()), *fields]
         self._writes: list[Wrote] = []
         if whole and _can_all_repeat(record):
             self._writes = [e for e in record.stored() if isinstance(e, Wrote)]
