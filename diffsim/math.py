@@ -40,7 +40,7 @@ from diffsim.ir.ops import minimum as min
 from diffsim.ir.ops import power as pow
 from diffsim.ir.ops import rint as round
 from diffsim.ir.ops import rsqrt as inversesqrt
-from diffsim.lang.builtins import glsl
+from diffsim.lang.builtins import glsl, quaternions
 from diffsim.lang.builtins.bits import clz, popcnt
 from diffsim.lang.builtins.glsl import formula
 from diffsim.lang.host.annotations import DefaultTensor
@@ -51,6 +51,7 @@ from diffsim.lang.host.unsupported import absent
 vec2, vec3, vec4 = (DefaultTensor(f"vec{n}", "f", (n,)) for n in (2, 3, 4))
 ivec2, ivec3, ivec4 = (DefaultTensor(f"ivec{n}", "i", (n,)) for n in (2, 3, 4))
 uvec2, uvec3, uvec4 = (DefaultTensor(f"uvec{n}", "u", (n,)) for n in (2, 3, 4))
+quat, transform = DefaultTensor("quat", "f", (4,)), DefaultTensor("transform", "f", (7,))
 mat2, mat3, mat4 = (DefaultTensor(f"mat{n}", "f", (n, n)) for n in (2, 3, 4))
 
 # The functions of GLSL that are no rows of the op table: formulas over rows, in `lang/builtins/glsl.py`.
@@ -87,6 +88,28 @@ csqrt = formula(glsl.csqrt)
 cpow = formula(glsl.cpow)
 cexp = formula(glsl.cexp)
 clog = formula(glsl.clog)
+
+# Rotations in space, in `lang/builtins/quaternions.py`.
+quat_identity = formula(quaternions.quat_identity, mixed=True)
+quat_mul = formula(quaternions.quat_mul, mixed=True)
+quat_inverse = formula(quaternions.quat_inverse, mixed=True)
+quat_from_axis_angle = formula(quaternions.quat_from_axis_angle, mixed=True)
+quat_axis = formula(quaternions.quat_axis, mixed=True)
+quat_angle = formula(quaternions.quat_angle, mixed=True)
+quat_rotate = formula(quaternions.quat_rotate, mixed=True)
+quat_rotate_inv = formula(quaternions.quat_rotate_inv, mixed=True)
+quat_to_matrix = formula(quaternions.quat_to_matrix, mixed=True)
+quat_from_matrix = formula(quaternions.quat_from_matrix, mixed=True)
+quat_rpy = formula(quaternions.quat_rpy, mixed=True)
+quat_slerp = formula(quaternions.quat_slerp, mixed=True)
+transform_identity = formula(quaternions.transform_identity, mixed=True)
+transform_get_translation = formula(quaternions.transform_get_translation, mixed=True)
+transform_get_rotation = formula(quaternions.transform_get_rotation, mixed=True)
+transform_point = formula(quaternions.transform_point, mixed=True)
+transform_vector = formula(quaternions.transform_vector, mixed=True)
+transform_multiply = formula(quaternions.transform_multiply, mixed=True)
+transform_inverse = formula(quaternions.transform_inverse, mixed=True)
+noise = formula(quaternions.noise)
 
 # Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
 if not TYPE_CHECKING:
@@ -144,10 +167,24 @@ __all__ = [
     "mix",
     "mod",
     "nan",
+    "noise",
     "normalize",
     "pi",
     "popcnt",
     "pow",
+    "quat",
+    "quat_angle",
+    "quat_axis",
+    "quat_from_axis_angle",
+    "quat_from_matrix",
+    "quat_identity",
+    "quat_inverse",
+    "quat_mul",
+    "quat_rotate",
+    "quat_rotate_inv",
+    "quat_rpy",
+    "quat_slerp",
+    "quat_to_matrix",
     "radians",
     "reflect",
     "refract",
@@ -165,6 +202,14 @@ __all__ = [
     "step",
     "tan",
     "tanh",
+    "transform",
+    "transform_get_rotation",
+    "transform_get_translation",
+    "transform_identity",
+    "transform_inverse",
+    "transform_multiply",
+    "transform_point",
+    "transform_vector",
     "translate",
     "trunc",
     "uvec2",

@@ -252,6 +252,8 @@ class Interpreter:
         values = self.values(s.values)
         if isinstance(s, Print):
             print(fill(s.pieces, [x for v in values for x in np.ravel(v)]), end="")
+        elif not self.value(s.cond) and s.pieces:
+            raise AccessError(fill(s.pieces, [x for v in values for x in np.ravel(v)]), s.span)
         elif not self.value(s.cond):
             shown = ", ".join(map(str, values))
             raise AccessError(f"{s.message}: {shown}" if shown else s.message, s.span)

@@ -283,15 +283,26 @@ class Alloca(Node):
 
 
 class Check(Node):
-    """With `debug=True`: unless `cond`, report `message` with the values and this line."""
+    """With `debug=True`: unless `cond`, report `message` with the values and this line.
 
-    __slots__ = ("cond", "message", "span", "values")
+    `pieces`: a text with places for the values, in place of the message.
+    """
 
-    def __init__(self, cond: Value, message: str, values: tuple[Value, ...], span: Span) -> None:
+    __slots__ = ("cond", "message", "pieces", "span", "values")
+
+    def __init__(
+        self,
+        cond: Value,
+        message: str,
+        values: tuple[Value, ...],
+        span: Span,
+        pieces: tuple[str | Shown, ...] = (),
+    ) -> None:
         self.cond = cond
         self.message = message
         self.values = values
         self.span = span
+        self.pieces = pieces
 
 
 class Print(Node):

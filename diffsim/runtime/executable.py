@@ -17,6 +17,7 @@ from diffsim.errors import AccessError, DiffsimError, memory_size
 from diffsim.ir.nodes import Alloca, Check, Mem, Print
 from diffsim.ir.print_format import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG
 from diffsim.ir.types import ScalarType
+from diffsim.runtime import print_buffer
 
 BoundArray = tuple[Mem, int, tuple[int, ...]]
 """A memory that is an argument: its address and shape."""
@@ -171,6 +172,9 @@ def failed_check(check: Check | Alloca, values: list[int], *, device: bool = Fal
             check.span,
             hint=hint,
         )
+    if check.pieces:
+        text = print_buffer.text(check.pieces, values[: len(check.values)])
+        return AccessError(text, check.span, hint=_ADVICE[False])
     message = check.message
     for value in values[: len(check.values)]:
         # One value for each pair of braces, in order.

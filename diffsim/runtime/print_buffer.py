@@ -21,6 +21,18 @@ def used(head: np.ndarray) -> int:
     return min(int(head[0]), ROOM)
 
 
+def text(pieces: Sequence[str | Shown], words: Sequence[int]) -> str:
+    """Return a text, given the words of the values in it."""
+    # The types of the values in the order of the format: a vector has one for each component.
+    types = [p.type.scalar for p in pieces if isinstance(p, Shown) for _ in range(p.scalars)]
+    read = [
+        # Each scalar is in the low bytes of its word: reinterpreted, not converted.
+        struct.unpack_from(t.code, struct.pack("=q", word))[0]
+        for t, word in zip(types, words, strict=True)
+    ]
+    return fill(pieces, read)
+
+
 def show(name: str, prints: Sequence[Print], lost: int, lines: np.ndarray) -> None:
     """Print the lines of a launch in the order of tasks, of lanes, and of execution within a lane.
 
@@ -38,19 +50,12 @@ def show(name: str, prints: Sequence[Print], lost: int, lines: np.ndarray) -> No
         order = at + 1
         values = order + len(s.order)
         at = values + len(s.values)
-        # The types of the values in the order of the format: a vector has one for each component.
-        types = [p.type.scalar for p in s.pieces if isinstance(p, Shown) for _ in range(p.scalars)]
-        read = [
-            # Each scalar is in the low bytes of its word: reinterpreted, not converted.
-            struct.unpack_from(t.code, struct.pack("=q", word))[0]
-            for t, word in zip(types, words[values:at], strict=True)
-        ]
-        found.append((tuple(words[order:values]), fill(s.pieces, read)))
+        found.append((tuple(words[order:values]), text(s.pieces, words[values:at])))
     # The sort is stable, so the lines of one lane keep their order, whatever thread ran it.
     found.sort(key=lambda line: line[0])
-    print("".join(text for _, text in found), end="")
+    print("".join(line for _, line in found), end="")
     if lost:
-        text = (
+        message = (
             f"{name} printed {lost} more lines in one launch than there is room for: they are lost"
         )
-        warn(text, RuntimeWarning)
+        warn(message, RuntimeWarning)

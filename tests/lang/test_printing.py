@@ -388,3 +388,38 @@ def test_a_rollout_prints_each_step_once(capsys, schedule):
     assert capsys.readouterr().out == 5 * "backward\n"
     step(7)
     assert capsys.readouterr().out == "step 7\n"
+
+
+def test_templates_of_texts(capsys):
+    ds.init(arch=ds.cpu)
+
+    @ds.kernel
+    def run(a: ds.f64, n: ds.i32):
+        v = ds.Vector([a, 2.0])
+        print(f"x={a:.2f} y={3} {n:4d}|", "%5.1f%%|%-4d|%s" % (a, n, v))  # noqa: UP031
+
+    run(1.25, 7)
+    a, n, v = 1.25, 7, [1.25, 2.0]
+    print(f"x={a:.2f} y={3} {n:4d}|", "%5.1f%%|%-4d|%s" % (a, n, v))  # noqa: UP031
+    by_kernel, by_python = capsys.readouterr().out.splitlines()
+    assert by_kernel == by_python
+
+
+@pytest.mark.parametrize("arch", ["cpu", "python"])
+def test_assertions_show_values(arch):
+    ds.init(arch=getattr(ds, arch), debug=True)
+    x = ds.Vector.field(2, ds.f32, shape=3)
+    x.fill(1.5)
+
+    @ds.kernel
+    def run(n: ds.i32, a: ds.f64):
+        for i in range(3):
+            # The text is computed where the assertion fails alone: there is no x[3].
+            assert i < n, f"i={i} of {n}: {a:.3f} {x[i % 3]} {i > 1}"
+        assert a > 0, "%d of %.1f" % (n, a)  # noqa: UP031
+
+    run(3, 1.0)
+    with pytest.raises(AccessError, match=r"^i=2 of 2: 0.250 \[1.5, 1.5\] True"):
+        run(2, 0.25)
+    with pytest.raises(AccessError, match=r"^3 of -2.5"):
+        run(3, -2.5)

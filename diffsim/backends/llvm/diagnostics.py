@@ -55,7 +55,7 @@ def lower_print(body: FunctionLowering, s: Print) -> None:
     # The number of a line's `Print` is its place in this list: the host finds format and types
     # there.
     prints.append(s)
-    words = [str(len(prints)), *map(body.index64, s.order), *(_bits(body, v) for v in s.values)]
+    words = [str(len(prints)), *map(body.index64, s.order), *(bits(body, v) for v in s.values)]
     fits, lost, after = (body.new_label(w) for w in ("fits", "lost", "printed"))
     buffer = body.base(PRINTED)
     order = f"{body.scope} monotonic"
@@ -75,7 +75,7 @@ def lower_print(body: FunctionLowering, s: Print) -> None:
     body.start_block(after)
 
 
-def _bits(body: FunctionLowering, v: Value) -> str:
+def bits(body: FunctionLowering, v: Value) -> str:
     """Return a scalar as a 64-bit word: the bits of a float, an integer extended by its signedness."""
     t, x = v.type.scalar, body.name(v)
     if t.is_float:

@@ -383,9 +383,8 @@ class FunctionLowering:
             diagnostics.lower_print(self, s)
         else:
             assert isinstance(s, Check)
-            diagnostics.lower_check(
-                self, s, self.name(s.cond), [self.index_or_bits(v) for v in s.values]
-            )
+            word = diagnostics.bits if s.pieces else FunctionLowering.index_or_bits
+            diagnostics.lower_check(self, s, self.name(s.cond), [word(self, v) for v in s.values])
 
     def load_metadata(self, mem: Mem) -> str:
         return self.module.alias(mem)

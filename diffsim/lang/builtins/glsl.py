@@ -311,9 +311,17 @@ def _angle(z: Any) -> Any:
 # ---- as functions of the language
 
 
-def formula(function: Callable[..., Any]) -> Intrinsic:
-    """Make a function of `ds.math` from a formula: of values in kernels, of numbers and vectors in Python."""
-    name = f"math.{function.__name__}"
+def formula(
+    function: Callable[..., Any], module: str = "math.", *, mixed: bool = False
+) -> Intrinsic:
+    """Make a function of `ds.math` from a formula: of values in kernels, of numbers and vectors in Python.
+
+    Args:
+        function: the formula.
+        module: what stands before its name after `ds.`: "" for functions of ds itself.
+        mixed: whether vectors and matrices of different shapes go together.
+    """
+    name = f"{module}{function.__name__}"
     # `inspect.signature` is slow, and importing diffsim makes dozens of these functions.
     signature = functools.cache(lambda: inspect.signature(function))
 
@@ -353,7 +361,8 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
         # A result that a tape tracks: the ops of the formula are recorded one by one.
         if any(isinstance(a, Tracked) and not isinstance(a, float) for a in bound):
             return wrap(function(*bound))
-        same_shape(f"ds.{name}", [x.entries if isinstance(x, Matrix) else x for x in bound])
+        if not mixed:
+            same_shape(f"ds.{name}", [x.entries if isinstance(x, Matrix) else x for x in bound])
         return in_python(f"ds.{name}", function, *bound)
 
     made = Intrinsic(name, function.__doc__ or "", in_kernel, outside)

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.ir.nodes import Check, Const, Value
+from diffsim.ir.types import bool_, size_of
 from diffsim.lang.frontend import assignments, iteration_spaces, partial_assignments, tasks
 from diffsim.lang.frontend.context import BREAK, CONTINUE, RESULT, RETURN, TranslationContext
 from diffsim.lang.frontend.expressions import condition, expr
-from diffsim.lang.frontend.functions import by_reference
+from diffsim.lang.frontend.functions import by_reference, printing
 from diffsim.lang.frontend.regions import for_region, if_region, keep_type, while_region
 from diffsim.lang.frontend.values import Evaluated, Undefined
 from diffsim.lang.host.source import returns
@@ -381,26 +382,37 @@ def _expression(cx: TranslationContext, node: ast.Expr) -> None:
 def _assert(cx: TranslationContext, node: ast.Assert) -> None:
     """Translate `assert`: decided now if its test is known, else checked with `debug=True`."""
     test = condition(cx, node.test)
-    message = "assertion failed"
+    pieces: tuple[Any, ...] = ("assertion failed",)
+    values: tuple[Value, ...] = ()
     if node.msg is not None:
-        # Evaluated although it may never be shown: a mistake in it is reported now.
-        text = expr(cx, node.msg)
-        if not isinstance(text, str):
-            raise cx.syntax(
-                node.msg,
-                "the message of an assertion is a plain string",
-                'write it in quotes: "..."',
-            )
-        message = text
+        # Translated although it may never be shown: a mistake in it is reported now.
+        with cx.builder.block():
+            pieces, values = printing.message(cx, node.msg)
+    if sum(size_of(v.type) for v in values) > _MOST_SHOWN:
+        raise cx.syntax(node.msg or node, "this text shows too many numbers", "show some of them")
     # Reported without debug=True as well, since it costs nothing at run time.
     if test is False:
         raise cx.type_error(
             node,
-            f"{message} (this is known before the kernel runs)",
+            f"{''.join(map(str, pieces))} (this is known before the kernel runs)",
             "see what the condition tests",
         )
-    if cx.debug and isinstance(test, Value):
-        cx.builder.add(Check(test, message, (), cx.builder.span))
+    if not cx.debug or not isinstance(test, Value):
+        return
+    if not values:
+        cx.builder.add(Check(test, "".join(map(str, pieces)), (), cx.builder.span))
+        return
+
+    def fail() -> None:
+        # What is shown is computed only then, as in Python: an index in it may be out of bounds otherwise.
+        shown, found = printing.message(cx, node.msg or node.test)
+        never = cx.builder.const(False, bool_)
+        cx.builder.add(Check(never, "assertion failed", found, cx.builder.span, shown))
+
+    if_region(cx, test, lambda: None, fail, node)
+
+
+_MOST_SHOWN = 20  # what the error buffer has room for
 
 
 _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {

@@ -32,8 +32,10 @@ _VECTOR_TYPES = "write ds.math.vec2, vec3, vec4, ivec3, uvec3, or a type of your
 _MATRIX_TYPES = (
     "write ds.math.mat2, mat3, mat4, or a type of your own: ds.types.matrix(3, 3, ds.f64)"
 )
-_QUATERNIONS = "keep a quaternion in a ds.math.vec4 with a @ds.func for its product; ds.math.rotation3d gives matrices"
-_TRANSFORMS = "keep position and rotation apart: a ds.math.vec3 and a matrix; ds.math.translate for 4 x 4 matrices"
+_QUATERNIONS = (
+    "write ds.math.quat_rotate and its like; the product of quaternions is ds.math.quat_mul(p, q)"
+)
+_TRANSFORMS = "write ds.math.transform(p, q), ds.math.transform_point(t, p) and their like"
 _SPATIAL = "keep angular and linear parts apart, or in a ds.types.vector(6, ds.f32)"
 _GEOMETRY = "write the query as a @ds.func over fields of vertices and indices"
 _SOLVERS = "write the solver as kernels, or take SciPy's"
@@ -44,7 +46,7 @@ _OPERATORS = "write the operator: +, -, *, /, //, %, &, |, ^, <<, >>, ~"
 _COMPILER = "the compiler decides"
 _COMPILED = "leave it out: " + _COMPILER
 _SAMPLES = "make it of ds.random() or ds.randn()"
-_NOISE = "write the noise as a @ds.func"
+_NOISE = "write ds.math.noise(p), which is another noise, or your own as a @ds.func"
 
 TAICHI: dict[str, dict[str, str]] = {
     "Targets and starting": {
@@ -88,16 +90,9 @@ TAICHI: dict[str, dict[str, str]] = {
         "popcnt": "write ds.math.popcnt(a)",
         "clz": "write ds.math.clz(a)",
         "mod": "write a % b, or ds.raw_mod(a, b) for C's",
-        "raw_div": "write a // b where neither is negative; a / b of floats",
         "frexp": "NumPy can: np.frexp(x.to_numpy())",
         "bit_cast": "NumPy can: x.to_numpy().view(np.int32)",
-        "logical_and": "write a and b",
-        "logical_or": "write a or b",
-        "logical_not": "write not a",
-        "bit_sar": "write a >> b",
-        "bit_shl": "write a << b",
         "atomic_mul": "multiply in a serial loop, ds.loop_config(serialize=True); or add logarithms",
-        "solve": "write A.inverse() @ b",
     },
     "Tools": {
         "sparse_matrix_builder": "write ds.types.sparse_matrix_builder()",

@@ -15,6 +15,7 @@ import numpy as np
 from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
 from diffsim.ir.ops import (
+    absolute,
     extract,
     logical_and,
     logical_or,
@@ -24,6 +25,7 @@ from diffsim.ir.ops import (
     ne,
     outer,
     reduce_sum,
+    select,
     sqrt,
     transpose,
 )
@@ -165,6 +167,33 @@ def inverse(a: Any) -> Any:
             minor = _expand(_minor(rows, j, i))
             out.append(scale * minor if (i + j) % 2 == 0 else -scale * minor)
     return pack(out, (n, n))
+
+
+def solve(a: Any, b: Any) -> Any:
+    """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination)."""
+    n = _square(a, "solve", 6)
+    dims = shape(b)
+    _need(bool(dims) and dims[0] == n, f"solve needs {n} rows on the right, not shape {dims}")
+    width = 1 if len(dims) == 1 else dims[1]
+    left, right = elements(a), elements(b)
+    rows = [left[i * n : (i + 1) * n] + right[i * width : (i + 1) * width] for i in range(n)]
+    for k in range(n):
+        # The row with the largest number comes up, by selects: lanes have pivots of their own.
+        for i in range(k + 1, n):
+            swap = absolute(rows[i][k]) > absolute(rows[k][k])
+            pairs = list(zip(rows[k], rows[i], strict=True))
+            rows[k] = [select(swap, y, x) for x, y in pairs]
+            rows[i] = [select(swap, x, y) for x, y in pairs]
+        for i in range(k + 1, n):
+            factor = rows[i][k] / rows[k][k]
+            rows[i] = [y - factor * x for x, y in zip(rows[k], rows[i], strict=True)]
+    out: list[Any] = [None] * n
+    for i in reversed(range(n)):
+        out[i] = rows[i][n:]
+        for j in range(i + 1, n):
+            out[i] = [x - rows[i][j] * y for x, y in zip(out[i], out[j], strict=True)]
+        out[i] = [x / rows[i][i] for x in out[i]]
+    return pack([x for row in out for x in row], dims)
 
 
 def total(a: Any) -> Any:

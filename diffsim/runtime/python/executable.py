@@ -71,6 +71,8 @@ class _Launch(Stepper):
         if isinstance(s, Print):
             if not session.own.quiet:
                 super().report(s)
+        elif not self.value(s.cond) and s.pieces:
+            super().report(s)
         elif not self.value(s.cond):
             values = [int(v) for v in self.values(s.values)]
             error: DiffsimError = failed_check(s, values)

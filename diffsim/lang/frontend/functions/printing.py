@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import string
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,21 +31,18 @@ def show(cx: TranslationContext, node: ast.Call) -> None:
     separator, end = _texts(cx, node, {"sep": " ", "end": "\n"})
     first = True
     for a in node.args:
-        if isinstance(a, ast.Starred):
-            # Unpacked like the arguments of any call.
-            several = calls.arguments(cx, ast.Call(node.func, [a], []))
-            things = [(a.value, thing) for thing in several]
-        else:
-            # An f-string is no expression of the language: its parts are appended to the line one by one.
-            things = [(a, a if isinstance(a, ast.JoinedStr) else expressions.expr(cx, a))]
-        for place, thing in things:
+        # Unpacked like the arguments of any call.
+        several = (
+            calls.arguments(cx, ast.Call(node.func, [a], [])) if isinstance(a, ast.Starred) else [a]
+        )
+        for thing in several:
             if not first:
                 line.text(separator)
             first = False
-            if isinstance(thing, ast.JoinedStr):
-                line.formatted(thing)
+            if thing is a:
+                line.add(a)
             else:
-                line.operand(place, thing)
+                line.operand(a.value, thing)  # type: ignore[attr-defined]
     line.text(end)
     # Lanes run in any order; their positions restore the order of the loop when lines are shown.
     cx.builder.add(Print(cx.lane_position(), tuple(line.pieces), tuple(line.values), cx.span(node)))
@@ -81,6 +79,16 @@ def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> lis
     return list(known.values())
 
 
+def message(cx: TranslationContext, node: ast.expr) -> tuple[tuple[Any, ...], tuple[Value, ...]]:
+    """Evaluate a text with values in it, as for `print`: its pieces, and the values."""
+    line = _Line(cx)
+    line.add(node)
+    return tuple(line.pieces), tuple(line.values)
+
+
+_PERCENT = re.compile(r"%(?:%|([-+ #0]*\d*(?:\.\d+)?)([diouxXeEfFgGs]))")
+
+
 class _Line:
     """The line under construction.
 
@@ -99,6 +107,70 @@ class _Line:
             self.pieces[-1] += text
         elif text:
             self.pieces.append(text)
+
+    def add(self, node: ast.expr) -> None:
+        """Append an expression: an f-string, `"{}".format(x)`, `"%d" % n`, or an operand."""
+        # A text is no expression of the language: its parts are appended to the line one by one.
+        if isinstance(node, ast.JoinedStr):
+            self.formatted(node)
+        elif isinstance(node, ast.Call) and _is_text(
+            getattr(node.func, "value", None), node, "format"
+        ):
+            self.format_call(node)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
+            self.percent(node)
+        else:
+            self.operand(node, expressions.expr(self.cx, node))
+
+    def format_call(self, node: ast.Call) -> None:
+        """Append `"{} {:.2f} {name}".format(a, b, name=c)`."""
+        assert isinstance(node.func, ast.Attribute)
+        assert isinstance(node.func.value, ast.Constant)
+        template = str(node.func.value.value)
+        named = {k.arg: k.value for k in node.keywords}
+        count = 0
+        for literal, field, spec, _ in string.Formatter().parse(template):
+            self.text(literal)
+            if field is None:
+                continue
+            key = field or str(count)
+            count += not field
+            found = (
+                node.args[int(key)]
+                if key.isdecimal() and int(key) < len(node.args)
+                else named.get(key)
+            )
+            if found is None or "{" in (spec or ""):
+                raise self.cx.syntax(
+                    node,
+                    f"the place {{{field}}} of this text has no value",
+                    "number or name the places, or write an f-string",
+                )
+            self.operand(found, expressions.expr(self.cx, found), spec or "")
+
+    def percent(self, node: ast.BinOp) -> None:
+        """Append `"%d of %.2f" % (n, x)`."""
+        assert isinstance(node.left, ast.Constant)
+        text = str(node.left.value)
+        given = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+        places = [m for m in _PERCENT.finditer(text) if m.group(2)]
+        if len(places) != len(given):
+            raise self.cx.syntax(
+                node,
+                f"this text has {len(places)} places, and {len(given)} values are given",
+                "give one value for each place, or write an f-string",
+            )
+        at, left = 0, iter(given)
+        for m in _PERCENT.finditer(text):
+            self.text(text[at : m.start()])
+            at = m.end()
+            if not m.group(2):
+                self.text("%")
+                continue
+            one = next(left)
+            kind = {"i": "d", "u": "d", "s": ""}.get(m.group(2), m.group(2))
+            self.operand(one, expressions.expr(self.cx, one), m.group(1).replace("-", "<") + kind)
+        self.text(text[at:])
 
     def formatted(self, node: ast.JoinedStr) -> None:
         """Append an f-string."""
@@ -183,3 +255,9 @@ class _Line:
             self.text((", " if k else "") + (f"{name}=" if isinstance(name, str) else ""))
             self.operand(node, thing, spec)
         self.text(end)
+
+
+def _is_text(node: ast.AST | None, call: ast.Call | None = None, name: str = "") -> bool:
+    """Return whether it is a text that is written out, the owner of this method of a call if one is named."""
+    named = call is None or getattr(call.func, "attr", "") == name
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and named

@@ -1,0 +1,72 @@
+"""Operators as functions, under Taichi's names: `ds.logical_and(a, b)`, `ds.raw_div(a, b)`, `ds.solve`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir.nodes import Value
+from diffsim.ir.op import TABLE
+from diffsim.lang.builtins.glsl import formula
+from diffsim.lang.host.intrinsic import Intrinsic
+from diffsim.lang.types import linalg
+
+
+def _of_ds(function: Callable[..., Any]) -> Intrinsic:
+    return formula(function, "")
+
+
+def _truth(a: Any) -> Any:
+    """Return whether a number is not 0, element by element."""
+    if isinstance(a, Value):
+        return a if a.type.scalar.is_bool else TABLE["ne"](a, 0)
+    return np.asarray(a) != 0
+
+
+@_of_ds
+def logical_and(*operands: Any) -> Any:
+    """Whether all are true, element by element; all of them are evaluated."""
+    return functools.reduce(TABLE["and"], map(_truth, operands))
+
+
+@_of_ds
+def logical_or(*operands: Any) -> Any:
+    """Whether any is true, element by element; all of them are evaluated."""
+    return functools.reduce(TABLE["or"], map(_truth, operands))
+
+
+@_of_ds
+def logical_not(a: Any) -> Any:
+    """Whether it is false, element by element."""
+    return TABLE["not"](_truth(a))
+
+
+@_of_ds
+def raw_div(a: Any, b: Any) -> Any:
+    """The quotient as C has it: of integers rounded towards 0, and 0 where b is 0; of floats a / b."""
+    return TABLE["truncdiv"](a, b) if _are_integers(a, b) else a / b
+
+
+@_of_ds
+def bit_shl(a: Any, n: Any) -> Any:
+    """The bits of a shifted left by n: a << n."""
+    return TABLE["shl"](a, n)
+
+
+@_of_ds
+def bit_sar(a: Any, n: Any) -> Any:
+    """The bits of a shifted right by n, with the sign moved in: a >> n."""
+    return TABLE["shr"](a, n)
+
+
+def _are_integers(*operands: Any) -> bool:
+    return all(
+        a.type.is_int if isinstance(a, Value) else np.asarray(a).dtype.kind in "iu"
+        for a in operands
+    )
+
+
+solve = formula(linalg.solve, "", mixed=True)
