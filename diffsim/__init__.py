@@ -132,6 +132,7 @@ from diffsim.lang.builtins.sparse import (
     deactivate,
     is_active,
     length,
+    no_activate,
     rescale_index,
 )
 from diffsim.lang.builtins.spectral import diagonal_map, eig, polar_decompose, svd, sym_eig, sym_map
@@ -170,6 +171,7 @@ from diffsim.runtime.kernels.kernel import Kernel, kernel
 from diffsim.runtime.kernels.kernel import forget_all as _forget_all
 from diffsim.runtime.layouts.layout_tree import (
     axes,
+    deactivate_all_snodes,
     i,
     ij,
     ijk,
@@ -328,6 +330,7 @@ __all__ = [
     "data_oriented",
     "dataclass",
     "deactivate",
+    "deactivate_all_snodes",
     "device_info",
     "diagonal_map",
     "digamma",
@@ -403,6 +406,7 @@ __all__ = [
     "min",
     "ndarray",
     "ndrange",
+    "no_activate",
     "one",
     "opengl",
     "optim",

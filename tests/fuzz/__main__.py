@@ -40,6 +40,7 @@ from tests.fuzz import (
     slices,
     solves,
     sparse,
+    sparse_trees,
     sweeps,
     tangents,
     tensors,
@@ -73,6 +74,12 @@ def tries(seed, on_cuda, in_order=False):
         return neighbours.make(seed), ways
     if seed % 32 == 24:
         return given.make(seed), given.ways(seed)
+    if seed % 32 == 1:
+        arch = ds.python if seed % 256 == 1 else ds.cpu
+        options = {"arch": arch, "debug": seed % 64 == 1}
+        return sparse_trees.make(seed), [
+            ("sparse trees", functools.partial(sparse_trees.verdict, seed=seed, **options))
+        ]
     if seed % 32 == 9:
         ways = [(k, functools.partial(solves.verdict, seed=seed, way=k)) for k in solves.WAYS]
         return solves.make(seed), ways

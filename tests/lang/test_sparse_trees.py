@@ -143,7 +143,7 @@ def test_structs_in_lists():
     @ds.kernel
     def run():
         for k in range(10):
-            p[()].append(Particle(pos=ds.math.vec2(k, 1), mass=2.0))
+            p.append(Particle(pos=ds.math.vec2(k, 1), mass=2.0))
         for i in p:
             total[None] += p[i].pos.x + p[i].mass
 

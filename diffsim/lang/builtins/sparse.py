@@ -161,3 +161,19 @@ rescale_index = Intrinsic(
     _rescale,
     _rescale_in_python,
 )
+
+
+def _no_activate(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> None:
+    """Take the promise that stores in this loop reach active elements; it changes nothing here."""
+    for a in args:
+        node_of(cx, a, node)
+
+
+no_activate = Intrinsic(
+    "no_activate",
+    "A promise that stores in this loop reach active elements of a sparse field: taken, and not needed.",
+    _no_activate,
+    only_in_kernels("no_activate"),
+)

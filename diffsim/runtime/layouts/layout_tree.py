@@ -31,7 +31,7 @@ from diffsim.runtime.layouts.cells import Cells
 from diffsim.runtime.memory.storage import Storage
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
-from diffsim.tracebacks import entries
+from diffsim.tracebacks import entries, entry
 
 SPARSE = ("pointer", "hash", "bitmasked", "dynamic")
 """The kinds of nodes whose cells are active or not."""
@@ -369,3 +369,9 @@ class Root(Node):
 
 
 root = Root()
+
+
+@entry
+def deactivate_all_snodes() -> None:
+    """Make all cells of all sparse trees inactive."""
+    root.deactivate_all()

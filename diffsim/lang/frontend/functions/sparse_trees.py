@@ -294,11 +294,11 @@ def _list_method(
 ) -> tuple[Evaluated] | None:
     """Translate `x[i].append(v)`, `x[i].length()` or `x[i].deactivate()`; None: it is no such call."""
     owner = called.value
-    if not isinstance(owner, ast.Subscript) or not isinstance(
-        owner.value, (ast.Name, ast.Attribute)
-    ):
+    # The only list of a tree, `root.dynamic(ds.i, n)`, needs no index: `x.append(v)`.
+    base = owner.value if isinstance(owner, ast.Subscript) else owner
+    if not isinstance(base, (ast.Name, ast.Attribute)):
         return None
-    thing: Any = expressions.expr(cx, owner.value)
+    thing: Any = expressions.expr(cx, base)
     one: Any = thing
     while is_struct_field(one):
         one = next(iter(one._struct.values()))
@@ -306,7 +306,7 @@ def _list_method(
     if place is None or place.level.list_axis is None:
         return None
     cx.builder.span = cx.span(node)
-    index = expressions.expr(cx, owner.slice)
+    index = expressions.expr(cx, owner.slice) if isinstance(owner, ast.Subscript) else None
     cell = list_cell(cx, place.level, [] if index is None else index, node)
     wanted = 1 if called.attr == "append" else 0
     if len(node.args) != wanted or node.keywords:
