@@ -88,6 +88,7 @@ def _lanes(task):
         "ds.min(i + 1, at[None]), j",
         "i, (j + at[None]) % W",
         "ds.cast(x[i, j], ds.i32), j",
+        "ds.cast(x[i, j] < float('inf'), ds.i32), j",
     ],
 )
 def test_what_stays_whole(fields, place):

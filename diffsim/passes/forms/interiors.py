@@ -121,7 +121,9 @@ def _interior(task: Task, whole: Ranges) -> tuple[Ranges, Task]:
 def _cuts(task: Task, axis: Value, lanes: tuple[int, int], defs: Definitions) -> Iterator[int]:
     """Yield the lanes along an axis from which on a comparison, remainder or extreme is another."""
     for s in statements(task.body):
-        if not isinstance(s, Let) or s.op.name not in _COMPARED or s.args[0].type.shape:
+        if not isinstance(s, Let) or s.op.name not in _COMPARED:
+            continue
+        if s.args[0].type.shape or s.args[0].type.scalar.kind != "i":
             continue
         name, (a, b) = s.op.name, s.args
         if name != "mod" and isinstance(a, Const):
