@@ -41,6 +41,14 @@ def lend_adjoint(f: Field) -> bool:
     return True
 
 
+def asked_grad(f: Field) -> Field | None:
+    """Return `f.grad` of a field made without one: it gets one as long as it has no place."""
+    # Taichi's programs place it beside its field: .place(x, x.grad).
+    if not f.placed and not f.is_grad and not f.is_dual:
+        f.add_grad()
+    return f.adjoint if f.declares_grad else None
+
+
 def is_lent(f: Field) -> bool:
     """Return whether the field's gradient is one that the program did not declare."""
     return f.adjoint is not None and not f.declares_grad

@@ -30,6 +30,7 @@ from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields import display
 from diffsim.runtime.fields.adjoints import (
     NO_DUALS,
+    asked_grad,
     followed_by_tape,
     is_followed,
     lost_source,
@@ -342,7 +343,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
     @property
     def grad(self) -> Field | None:
         """The field of its gradient."""
-        return self.adjoint if self.declares_grad else None
+        return self.adjoint if self.declares_grad else asked_grad(self)
 
     @property
     def needs_dual(self) -> bool:

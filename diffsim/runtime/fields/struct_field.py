@@ -115,7 +115,7 @@ class StructField(FieldProtocols, StructFieldLike):
 
     @property
     def needs_grad(self) -> bool:
-        return self.grad is not None
+        return any(f.needs_grad for f in self._struct.values())
 
     @property
     def grad(self) -> StructField | None:

@@ -204,24 +204,23 @@ class Node(NodeLike):
                 raise FieldError(
                     f"only fields can be placed, not {describe(f)}",
                     Span.of_caller(),
-                    hint="write .place(x, y); gradients of fields that have needs_grad=True go along",
-                )
-            # The permutation from the order in memory to the axes of the shape.
-            order = tuple(numbers.index(axis) for axis in sizes)
-            if f.is_grad or f.is_dual:
-                # Taichi's programs place `x.grad` themselves; here it comes with the field.
-                if any(isinstance(x, Field) and f in (x.grad, *x.duals.values()) for x in spread):
-                    continue
-                what, name = ("dual", "dual") if f.is_dual else ("gradient", "grad")
-                raise FieldError(
-                    f"a {what} is placed with its field, in the same layout",
-                    Span.of_caller(),
-                    hint=f"leave the {what} out, or write it beside its field: .place(x, x.{name})",
+                    hint="the gradient of a field that was placed without one: make the field with "
+                    "needs_grad=True, or place the gradient first or beside it, .place(x, x.grad)"
+                    if f is None
+                    else "write .place(x, y); gradients of fields that have needs_grad=True go along",
                 )
             shape = tuple(sizes[a] for a in numbers)
+            if f.is_grad or f.is_dual:
+                self._place_derivative(f, shape)
+                continue
+            # The permutation from the order in memory to the axes of the shape.
+            order = tuple(numbers.index(axis) for axis in sizes)
             tree = None
             if self.cells is not None:
                 tree = self.cells, Place(tuple(numbers), shape, self.cells.level)
+            for d in (f.adjoint, *f.duals.values()):
+                if d is not None and d.node is not None and d.node.shape != shape:
+                    raise _other_shape(d, d.node.shape, shape)
             f.place(shape, order, tree=tree)
             f.node = self
             if tree is not None:
@@ -232,6 +231,15 @@ class Node(NodeLike):
             for node in self._path():
                 node.fields.add(f)
         return self
+
+    def _place_derivative(self, f: Field, shape: tuple[int, ...]) -> None:
+        """Note where the program places a gradient or dual, which has the layout of its field.
+
+        Taichi's programs place it beside its field or in a node of its own. Layouts change no result.
+        """
+        if f.placed and f.shape != shape:
+            raise _other_shape(f, shape, f.shape)
+        f.node = self
 
     def _path(self) -> list[Node]:
         return [*self.above._path(), self] if self.above is not None else [self]
@@ -336,6 +344,15 @@ class Node(NodeLike):
     def shape(self) -> tuple[int, ...]:
         sizes = self._totals()
         return tuple(sizes[a] for a in sorted(sizes))
+
+
+def _other_shape(f: Field, given: tuple[int, ...], shape: tuple[int, ...]) -> FieldError:
+    what = "dual" if f.is_dual else "gradient"
+    return FieldError(
+        f"{f.name} is placed with shape {given}, and its field has shape {shape}",
+        Span.of_caller(),
+        hint=f"a {what} has the shape of its field: place it with the same axes and sizes",
+    )
 
 
 def _in_use(storage: Storage) -> int:
