@@ -17,9 +17,9 @@ from pathlib import Path
 from time import process_time as now
 
 import numpy as np
+from tables import write_rows
 
 import diffsim as ds
-from diffsim.runtime.files import write_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "forward-mode.md"
 MARK = "<!-- measured: python benchmarks/forward_mode.py --write -->"
@@ -178,14 +178,6 @@ def row(make, *, quick):
     return f"| {program.title} | {' | '.join(cells)} |"
 
 
-def write(page, rows):
-    """Put the rows between the mark and the next empty line."""
-    text = page.read_text(encoding="utf-8")
-    start = text.index(MARK) + len(MARK)
-    end = text.index("\n\n", start)
-    write_text(page, f"{text[:start]}\n{rows}{text[end:]}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds")
@@ -200,7 +192,7 @@ def main():
         made.append(row(make, quick=args.quick))
         print(made[-1], flush=True)
     if args.write:
-        write(PAGE, "\n".join(made))
+        write_rows(PAGE, MARK, "\n".join(made))
 
 
 if __name__ == "__main__":

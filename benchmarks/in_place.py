@@ -20,9 +20,9 @@ from pathlib import Path
 from time import process_time as now
 
 import numpy as np
+from tables import write_rows
 
 import diffsim as ds
-from diffsim.runtime.files import write_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "autodiff.md"
 MARK = "<!-- measured: python benchmarks/in_place.py --write -->"
@@ -335,14 +335,6 @@ def table(program, *, quick):
     return "\n".join(lines)
 
 
-def write(page, rows):
-    """Put the rows between the mark and the next empty line."""
-    text = page.read_text(encoding="utf-8")
-    start = text.index(MARK) + len(MARK)
-    end = text.index("\n\n", start)
-    write_text(page, f"{text[:start]}\n{rows}{text[end:]}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds")
@@ -355,7 +347,7 @@ def main():
     made = [head, *(table(program, quick=args.quick) for program in (PingPong, Particles))]
     print("\n".join(made))
     if args.write:
-        write(PAGE, "\n".join(made))
+        write_rows(PAGE, MARK, "\n".join(made))
 
 
 if __name__ == "__main__":

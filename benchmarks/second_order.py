@@ -76,21 +76,18 @@ def heat(quick):
             a[i, j] = x[i, j]
             b[i, j] = x[i, j]
 
-    @ds.kernel
-    def there():
-        for i, j in ds.ndrange((1, n - 1), (1, n - 1)):
-            around = flow(a[i - 1, j], a[i, j]) + flow(a[i + 1, j], a[i, j])
-            b[i, j] = a[i, j] + 0.1 * (
-                around + flow(a[i, j - 1], a[i, j]) + flow(a[i, j + 1], a[i, j])
-            )
+    def step(old, new):
+        @ds.kernel
+        def spread():
+            for i, j in ds.ndrange((1, n - 1), (1, n - 1)):
+                around = flow(old[i - 1, j], old[i, j]) + flow(old[i + 1, j], old[i, j])
+                new[i, j] = old[i, j] + 0.1 * (
+                    around + flow(old[i, j - 1], old[i, j]) + flow(old[i, j + 1], old[i, j])
+                )
 
-    @ds.kernel
-    def back():
-        for i, j in ds.ndrange((1, n - 1), (1, n - 1)):
-            around = flow(b[i - 1, j], b[i, j]) + flow(b[i + 1, j], b[i, j])
-            a[i, j] = b[i, j] + 0.1 * (
-                around + flow(b[i, j - 1], b[i, j]) + flow(b[i, j + 1], b[i, j])
-            )
+        return spread
+
+    there, back = step(a, b), step(b, a)
 
     @ds.kernel
     def total():

@@ -290,11 +290,10 @@ def draw(folder: Path, hand: Hand, found: Fit) -> None:
         middle, half = (every.max(0) + every.min(0)) / 2, np.ptp(every, axis=0).max() / 2
         limits = np.stack([middle - half, middle + half], axis=1)
         axes.set(xlim=limits[0], ylim=limits[1], zlim=limits[2], box_aspect=(1, 1, 1))
-        axes.set(
-            title=f"{title}: {1e3 * rms(points - measured):.1f} mm", xlabel="x [m]", ylabel="y [m]"
-        )
+        axes.set(title=f"{title}: off by {1e3 * rms(points - measured):.1f} mm; axes in m")
         axes.view_init(55, -100)
-        axes.legend(frameon=False)
+        axes.locator_params(nbins=4)
+        axes.legend(frameon=False, loc="upper left", markerscale=4)
     ds.tools.save_figure(figure, folder / "hand_tracking.png")
     film = [np.concatenate([points, measured]) for points in found.film]
     colours = np.repeat([[0.85, 0.5, 0.3], [0.13, 0.4, 0.67]], len(measured), axis=0)

@@ -35,6 +35,7 @@ STRENGTH = 5.0  # largest stress of a muscle [N/m²]
 LIQUID, DENSE = -2, 4.0  # marks liquid particles; their mass
 POOL = (0.2, 0.2, 0.4, 0.2, 0.05, 0.2)  # corner and size of the liquid at the start [m]
 PER_CELL = 3  # particles along the side of a cell
+SHADE = -1.5  # of liquid in films, below all actuations
 EVERY, SHOWN = 8, 4000  # steps between two pictures of a film, particles in it at most
 
 
@@ -213,7 +214,7 @@ class Walker:
             if t % EVERY == 0:
                 x.append(self.x.to_numpy()[some])
         shown = np.where(muscle < 0, 0.0, actuation[::EVERY, muscle])
-        return np.stack(x), np.where(muscle == LIQUID, -1.0, shown)
+        return np.stack(x), np.where(muscle == LIQUID, SHADE, shown)
 
 
 def field(*shape: int, size: int | tuple[int, int] = 1) -> ds.Field:
@@ -244,11 +245,12 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
 
     ds.tools.plot_loss(run.losses, args.out / "loss.png", label="loss = −mean place [m]")
     look = {"bounds": ((0.05, 0.04, 0.15), (0.75, 0.3, 0.75)), "up": "y"}
-    look |= {"cmap": "cool", "vmin": -1.0, "vmax": 1.0}
+    look |= {"cmap": "cool", "vmin": SHADE, "vmax": 1.0}
     player = ds.tools.Player("A soft robot under liquid learns to walk")
     for name, (x, actuation) in films.items():
-        player.add_points(x, EVERY * DT, label=name, colors=actuation, **look)
-        ds.tools.animate(x, EVERY * DT, args.out / f"{name}.gif", colors=actuation, **look)
+        film = {"label": f"{name}; actuation (liquid: {SHADE})", "colors": actuation, **look}
+        player.add_points(x, EVERY * DT, **film)
+        ds.tools.animate(x, EVERY * DT, args.out / f"{name}.gif", **film)
     player.add_loss(run.losses, label="loss = −mean place [m]")
     player.write(args.out / "liquid_walker.html")
     if args.gui:

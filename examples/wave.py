@@ -95,8 +95,7 @@ class Membrane:
 def picture(path: Path | None, n: int) -> np.ndarray:
     """Read a picture as n by n numbers from 0 to 1, or draw a letter: the first axis goes to the right."""
     if path is not None:
-        image = ds.tools.imresize(ds.tools.imread(path), n, n)
-        return image[..., :3].mean(-1) / 255
+        return ds.tools.imresize(ds.tools.imread(path, channels=1), n)[:, :, 0] / 255
     canvas = FigureCanvasAgg(Figure(figsize=(1, 1), dpi=n))
     canvas.figure.text(0.5, 0.47, "∂", ha="center", va="center", fontsize=80, weight="bold")
     canvas.draw()

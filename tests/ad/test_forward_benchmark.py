@@ -1,21 +1,15 @@
 """The programs of `benchmarks/forward_mode.py`, in f64: their tangents, and the table."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import diffsim as ds
-
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "forward_mode.py"
+from tests.support.benchmarks import load
 
 
 @pytest.fixture
-def benchmark(cpu):
-    spec = importlib.util.spec_from_file_location("forward_mode", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def benchmark(cpu, monkeypatch):
+    module = load(monkeypatch, "forward_mode")
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     return module
 
@@ -41,6 +35,6 @@ def test_the_table_is_put_into_the_page(benchmark, tmp_path):
     page.write_text(f"before\n\n{benchmark.MARK}\nold\n\nafter\n")
     made = benchmark.row(benchmark.stencil, quick=True)
     assert made.count("|") == 2 + 2 * len(benchmark.COUNTS)
-    benchmark.write(page, made)
+    benchmark.write_rows(page, benchmark.MARK, made)
     assert page.read_text() == f"before\n\n{benchmark.MARK}\n{made}\n\nafter\n"
     assert benchmark.MARK in benchmark.PAGE.read_text(encoding="utf-8")

@@ -1,19 +1,14 @@
 """The programs of `benchmarks/second_order.py`: their products with the Hessian, and what they take."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "second_order.py"
+from tests.support.benchmarks import load
 
 
 @pytest.fixture
-def benchmark(cpu, quick_code):
-    spec = importlib.util.spec_from_file_location("second_order", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def benchmark(cpu, quick_code, monkeypatch):
+    module = load(monkeypatch, "second_order")
     module.init()
     return module
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import diffsim as ds
-
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "in_place.py"
+from tests.support.benchmarks import load
 
 
 @pytest.fixture
-def benchmark(cpu):
-    spec = importlib.util.spec_from_file_location("in_place", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def benchmark(cpu, monkeypatch):
+    module = load(monkeypatch, "in_place")
     module.REAL = ds.f64
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     return module

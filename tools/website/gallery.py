@@ -33,7 +33,8 @@ def _index() -> str:
         "",
         "For whoever wants to see what can be done. Short programs, each with its physics in its docstring; "
         "`diffsim demo NAME` runs one. Each writes a page that plays its films; after `make gallery` "
-        "these are here as well.",
+        "these are here as well. Each is one file to copy and change, so what two of them share, such as "
+        "a robot's network or the weights of a grid, stands in both.",
         "",
     ]
     mains = [path for path in EXAMPLES if runs(path)]
