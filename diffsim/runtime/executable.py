@@ -15,7 +15,7 @@ import numpy as np
 from diffsim.backends.llvm.parameter_block import SEED, ParameterBlock
 from diffsim.errors import AccessError, DiffsimError, memory_size
 from diffsim.ir.nodes import Alloca, Check, Mem, Print
-from diffsim.ir.print_format import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG
+from diffsim.ir.print_format import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG, OVERFLOWS
 from diffsim.ir.types import ScalarType
 from diffsim.runtime import print_buffer
 
@@ -185,5 +185,10 @@ def failed_check(check: Check | Alloca, values: list[int], *, device: bool = Fal
         hint = (
             "without debug=True it wraps around: if that is meant, convert it with ds.cast; "
             "otherwise give the place a wider type"
+        )
+    if check.message.endswith(OVERFLOWS):
+        hint = (
+            "without debug=True it wraps around: compute in ds.i64, or where that is meant without a sign, "
+            "in ds.u32"
         )
     return AccessError(message, check.span, hint=hint)

@@ -33,6 +33,7 @@ from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.field_like import is_field, is_struct_field
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
+from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import advice, describe
 from diffsim.lang.types.matrix import Matrix
 
@@ -303,17 +304,37 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
                 f"ds.{name} needs integers, an element of {mem.name} is {an(mem.dtype)}",
                 f"declare {mem.name} with ds.i32",
             )
+        if op == "mul":
+            return _multiplied(cx, node, mem, index, v)
         if op in ("min", "max") and v.type.shape:
-            raise cx.type_error(
-                node,
-                f"ds.{name} changes single numbers, not vectors",
-                "name one component: x[i][k]",
-            )
+            # Component by component: which of them wins may differ.
+            parts = [
+                cx.builder.atomic(
+                    op, mem, (*index, *map(cx.builder.literal, k)), part, wants_old=True
+                )
+                for k, part in zip(np.ndindex(*v.type.shape), linalg.elements(v), strict=True)
+            ]
+            return cx.builder.tensor_of([old for old in parts if old is not None], v.type.shape)
         # Subtraction is addition of the negative, so that one
         # rule serves for both in adjoints and reductions.
         return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
 
     return Intrinsic(name, doc, handler, only_in_kernels(name), lazy=True)
+
+
+def _multiplied(
+    cx: TranslationContext, node: ast.Call, mem: Mem, index: tuple[Value, ...], v: Value
+) -> Value:
+    """Multiply an element: no memory has an atomic update for it, so the loop around runs in order."""
+    if cx.in_task:
+        raise cx.syntax(
+            node,
+            "no memory has an atomic product: ds.atomic_mul has to stand in a loop that runs in order",
+            "put ds.loop_config(serialize=True) before it; or write x[i] *= v if no other lane has x[i]",
+        )
+    old = cx.builder.load(mem, index)
+    cx.builder.store(mem, index, old * v)
+    return old
 
 
 def _on_local(
@@ -331,6 +352,8 @@ def _on_local(
     owner = cx.env.get(target.id)
     if isinstance(owner, KernelLocal) and cx.in_task:
         mem: Mem = cx.use(owner.mem)
+        if op == "mul":
+            return _multiplied(cx, node, mem, (), cx.value(thing, node))
         v = assignments.stored(cx, mem, (), thing, node)
         found = cx.builder.atomic(op, mem, (), -v if name == "atomic_sub" else v, wants_old=True)
         assert found is not None
@@ -358,6 +381,7 @@ atomic_add = _atomic("add", "atomic_add", _DOC.format("add to", "atomic_add"))
 atomic_sub = _atomic("add", "atomic_sub", _DOC.format("subtract from", "atomic_sub"))
 atomic_min = _atomic("min", "atomic_min", _DOC.format("lower", "atomic_min"))
 atomic_max = _atomic("max", "atomic_max", _DOC.format("raise", "atomic_max"))
+atomic_mul = _atomic("mul", "atomic_mul", _DOC.format("multiply", "atomic_mul"))
 atomic_and = _atomic("and", "atomic_and", _DOC.format("and bits into", "atomic_and"))
 atomic_or = _atomic("or", "atomic_or", _DOC.format("or bits into", "atomic_or"))
 atomic_xor = _atomic("xor", "atomic_xor", _DOC.format("xor bits into", "atomic_xor"))

@@ -106,6 +106,11 @@ def note_merged_range(cx: TranslationContext, out: Value, a: Value, b: Value) ->
         cx.builder.ranges[out] = min(least, low), max(largest, high)
 
 
+def bounds_of(cx: TranslationContext, v: Value) -> tuple[int, int]:
+    """Return bounds of an integer."""
+    return _range(cx, v)
+
+
 def _range(cx: TranslationContext, v: Value, depth: int = _DEPTH) -> tuple[int, int]:
     """Return bounds of an integer, by interval arithmetic (R. E. Moore, Interval Analysis, 1966)."""
     t = v.type.scalar

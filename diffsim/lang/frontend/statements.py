@@ -22,7 +22,7 @@ from diffsim.lang.frontend.expressions import condition, expr
 from diffsim.lang.frontend.functions import by_reference, printing
 from diffsim.lang.frontend.regions import for_region, if_region, keep_type, while_region
 from diffsim.lang.frontend.values import Evaluated, Undefined
-from diffsim.lang.host.source import returns
+from diffsim.lang.host.source import returns, walk
 
 
 def block(cx: TranslationContext, statements: list[ast.stmt]) -> None:
@@ -209,18 +209,30 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
 
 
 def _early_end(cx: TranslationContext, node: ast.For) -> bool:
-    """Return whether a loop at kernel level has a break or return, which only a loop in order can obey."""
+    """Return whether a loop at kernel level has what only a loop in order can obey: a break, a return ..."""
     ends = find(node.body, ast.Break) or next(returns(node.body), None)
-    if ends is None or cx.strict:
+    product = None if ends else _product(node.body)
+    at = ends or product
+    if at is None or cx.strict:
         return False
     word = "break" if isinstance(ends, ast.Break) else "return"
+    what = f"this {word} ends the loop early" if ends else "no memory has an atomic product"
     cx.warn_once(
-        f"this {word} ends the loop early, so its iterations run in order, in one thread; if that is meant: "
+        f"{what}, so its iterations run in order, in one thread; if that is meant: "
         "ds.loop_config(serialize=True) before the loop",
         UserWarning,
-        cx.span(ends),
+        cx.span(at),
     )
     return True
+
+
+def _product(body: list[ast.stmt]) -> ast.Call | None:
+    """Return the first `ds.atomic_mul` in a loop."""
+    calls = (n for n in walk(body) if isinstance(n, ast.Call))
+    return next(
+        (n for n in calls if getattr(n.func, "attr", getattr(n.func, "id", "")) == "atomic_mul"),
+        None,
+    )
 
 
 def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:

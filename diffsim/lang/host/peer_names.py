@@ -90,7 +90,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "mod": "write a % b, or ds.raw_mod(a, b) for C's",
         "frexp": "NumPy can: np.frexp(x.to_numpy())",
         "bit_cast": "NumPy can: x.to_numpy().view(np.int32)",
-        "atomic_mul": "multiply in a serial loop, ds.loop_config(serialize=True); or add logarithms",
     },
     "Tools": {
         "sparse_matrix_builder": "write ds.types.sparse_matrix_builder()",

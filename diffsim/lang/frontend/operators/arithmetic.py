@@ -13,9 +13,10 @@ import numpy as np
 from diffsim.ir.builder import Operand
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.ops import matmul, transpose
-from diffsim.ir.print_format import DIVIDED_BY_0, NEGATIVE_POWER
+from diffsim.ir.print_format import DIVIDED_BY_0, NEGATIVE_POWER, OVERFLOWS
 from diffsim.ir.types import an, i64
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.narrowing import bounds_of
 from diffsim.lang.frontend.operators.folding import Number, fold, operands
 from diffsim.lang.frontend.values import Evaluated, PythonObject
 from diffsim.lang.host.source import SyntaxNode
@@ -64,6 +65,8 @@ def binary(
     found = cx.builder.named(name, left, right)
     if cx.debug and kind in (ast.FloorDiv, ast.Mod) and found.type.is_int:
         _check_divisor(cx, right)
+    if cx.debug and kind in _OVERFLOWING and found.type.scalar.kind == "i":
+        _check_overflow(cx, kind, left, right, found)
     return found
 
 
@@ -108,6 +111,52 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
         if not isinstance(one, Const) or one.value == 0:
             some = cx.builder.named("ne", one, 0)
             cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
+
+
+_OVERFLOWING = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+
+
+def _check_overflow(
+    cx: TranslationContext, kind: type[ast.operator], left: Any, right: Any, found: Value
+) -> None:
+    """Emit a check that integers with a sign do not wrap around (`debug=True`); others are meant to."""
+    b, t = cx.builder, found.type.scalar
+    sides = [b.cast(x, t) if isinstance(x, Value) else b.const(x, t) for x in (left, right)]
+    for place in itertools.product(*map(range, found.type.shape)):
+        x, y = (b.named("extract", v, *place) if v.type.shape and place else v for v in sides)
+        if t.holds(min(ends := _ends(kind, bounds_of(cx, x), bounds_of(cx, y)))) and t.holds(
+            max(ends)
+        ):
+            continue
+        one = b.named("extract", found, *place) if place else found
+        fits = _fits(cx, kind, x, y, one)
+        b.add(Check(fits, f"{{}} {_OVERFLOWING[kind]} {{}} in {t} {OVERFLOWS}", (x, y), b.span))
+
+
+def _ends(kind: type[ast.operator], x: tuple[int, int], y: tuple[int, int]) -> list[int]:
+    """Return the results at the ends of two intervals; the extremes are among them."""
+    function = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}[kind]
+    return [function(a, c) for a in x for c in y]
+
+
+def _fits(
+    cx: TranslationContext, kind: type[ast.operator], x: Value, y: Value, found: Value
+) -> Value:
+    """Emit whether the result of integers is that of numbers without end."""
+    b, name = cx.builder, {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}[kind]
+    if found.type.scalar.bits < 64:
+        whole = b.named(name, b.cast(x, i64), b.cast(y, i64))
+        return b.named("eq", b.cast(found, i64), whole)
+    # Of 64 bits (H. S. Warren, Hacker's Delight, 2-13): a sum overflows where its sign is that of no operand.
+    if kind is ast.Mult:
+        back = b.named("eq", b.named("truncdiv", found, x), y)
+        least = b.named("eq", y, i64.limits[0])
+        wrapped = b.named("and", b.named("eq", x, -1), least)
+        whole = b.named("and", back, b.named("not", wrapped))
+        return b.named("or", b.named("eq", x, 0), whole)
+    other = b.named("bit_xor", y if kind is ast.Add else found, found if kind is ast.Add else x)
+    both = b.named("bit_and", b.named("bit_xor", x, found if kind is ast.Add else y), other)
+    return b.named("ge", both, 0)
 
 
 def _repeated(cx: TranslationContext, node: SyntaxNode, a: Evaluated, b: Evaluated) -> Evaluated:
