@@ -370,8 +370,9 @@ def init(  # noqa: D417 - each option has its line
         debug: check bounds, divisions of integers and assertions in every kernel, and look for NaN and
             infinities (slower).
         strict: a float that a kernel assigns to an integer (an element, a local, a parameter of a func, its
-            result) is an error, and so are a break or return in a parallel loop, and a call of a function
-            without `@ds.func`; else the float loses its fraction and the loop runs in order, with a warning.
+            result) is an error, and so are a break or return in a parallel loop, a local that such a loop
+            keeps from one iteration to the next, and a call of a function without `@ds.func`; else the float
+            loses its fraction and the loops run in order, with a warning.
         fast_math: let the compiler reorder floating-point arithmetic and approximate divisions. Off by
             default: f64 means f64.
         random_seed: start of the random numbers.

@@ -15,7 +15,7 @@ class SweepMaker(Maker):
     def pieces(self):
         # Rows told by different arguments are left to the launch, which may find that they meet.
         self.row = []
-        return self.sweep, self.sweep, self.sweep, self.contacts, self.owners, self.map
+        return self.sweep, self.sweep, self.shared, self.contacts, self.owners, self.map
 
     def sweep(self):
         """Statements in order."""
@@ -45,6 +45,31 @@ class SweepMaker(Maker):
         self.scope = Scope(own=targets, index="e", floats=["a"])
         self.written = targets
         self.statements(2, self.r.randint(2, 4))
+
+    def shared(self):
+        """A loop that changes a local of the kernel: one of each iteration, a sum, or one that it keeps."""
+        q = f"q{next(self.names)}"
+        self.scope = Scope(index=str(self.r.randrange(self.n)), floats=["a"])
+        self.put(1, f"{q} = {self.expr(1)}")
+        targets = self.r.sample(["x", "y", "z", "v"], self.r.randint(1, 2))
+        self.put(1, f"for i in range({self.n}):")
+        self.scope = Scope(own=targets, index="i", floats=["a"])
+        self.written = targets
+        kind = self.pick("private", "sum", "carried", "mixed")
+        if kind == "carried":
+            self.scope.floats.append(q)
+        if kind in ("private", "mixed"):
+            self.put(2, f"{q} = ds.sin({self.expr(2)})")
+            self.scope.floats.append(q)
+        self.statements(2, self.r.randint(1, 3))
+        if kind in ("sum", "carried"):
+            guard = self.r.random() < 0.4
+            if guard:
+                self.put(2, f"if {self.condition()}:")
+            how = "+=" if kind == "sum" else self.pick("=", "*=", "+=")
+            self.put(2 + guard, f"{q} {how} ds.sin({self.expr(2)})")
+        self.scope = Scope(index="1", floats=["a", *[q] * (kind != "private")])
+        self.put(1, f"s[None] += ds.sin({self.expr(2)})")
 
     # ---- statements
 

@@ -16,7 +16,13 @@ from typing import Any
 
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.types import bool_, size_of
-from diffsim.lang.frontend import assignments, iteration_spaces, partial_assignments, tasks
+from diffsim.lang.frontend import (
+    assignments,
+    iteration_spaces,
+    loop_carried,
+    partial_assignments,
+    tasks,
+)
 from diffsim.lang.frontend.context import BREAK, CONTINUE, RESULT, RETURN, TranslationContext
 from diffsim.lang.frontend.expressions import condition, expr
 from diffsim.lang.frontend.functions import by_reference, printing
@@ -191,10 +197,12 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
     is_static = cx.is_outside and iteration_spaces.is_static(cx, node.iter)
     options = tasks.loop_options(cx, node, is_static=is_static)
     known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
-    # Outermost loops are parallel unless they end early, and no others: a rule that users see in the source.
+    # Outermost loops are parallel unless they end early or carry a value, and no others: a rule that users
+    # see in the source.
     is_parallel = cx.is_outside and not is_static and not options.serialize
-    if is_parallel and not _early_end(cx, node):
-        tasks.parallel_for(cx, node, block, options)
+    changed = loop_carried.locals_changed(cx, node) if is_parallel else None
+    if changed and not _early_end(cx, node) and not _is_carried(cx, changed, options):
+        tasks.parallel_for(cx, node, block, options, changed.private)
     else:
         space = iteration_spaces.iteration_space(cx, node.iter)
         # Unrolled: there is no loop in the IR.
@@ -233,6 +241,24 @@ def _product(body: list[ast.stmt]) -> ast.Call | None:
         (n for n in calls if getattr(n.func, "attr", getattr(n.func, "id", "")) == "atomic_mul"),
         None,
     )
+
+
+def _is_carried(
+    cx: TranslationContext, changed: loop_carried.Locals, options: tasks.LoopOptions
+) -> bool:
+    """Return whether a local keeps its value from iteration to iteration, which only a loop in order does."""
+    # Where the program says that the loop is parallel, assigning such a local is an error.
+    if not changed.carried or cx.strict or options.independent or options.block_dim is not None:
+        return False
+    name, node = next(iter(changed.carried.items()))
+    cx.warn_once(
+        f"{name} keeps its value from one iteration to the next, so the iterations run in order, in one "
+        f"thread; a sum, {name} += ... alone, or ds.atomic_max({name}, ...) needs no order; if it is meant: "
+        "ds.loop_config(serialize=True) before the loop",
+        UserWarning,
+        cx.span(node),
+    )
+    return True
 
 
 def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:

@@ -17,7 +17,7 @@ from diffsim.errors import KernelSyntaxError
 from diffsim.ir.nodes import Arg, Atomic, Block, Const, Dim, Let, Load, Mem, Stmt, Task, Value
 from diffsim.ir.traversal import Rewriter, has_effects, outs, statements, uses
 from diffsim.ir.types import Type, an, u64
-from diffsim.lang.frontend import iteration_spaces
+from diffsim.lang.frontend import iteration_spaces, loop_carried
 from diffsim.lang.frontend.context import (
     BREAK,
     CONTINUE,
@@ -36,6 +36,7 @@ from diffsim.lang.frontend.values import (
     KernelContainer,
     KernelDict,
     KernelLocal,
+    Undefined,
     holds_value,
     of_parts,
     parts_of,
@@ -44,13 +45,9 @@ from diffsim.lang.host.source import SyntaxNode
 
 # Operators that are associative and commutative up to rounding: a subtraction adds the negative. For the
 # others the result would depend on the order of lanes.
-ATOMIC: dict[type[ast.operator], str] = {
-    ast.Add: "add",
-    ast.Sub: "add",
-    ast.BitAnd: "and",
-    ast.BitOr: "or",
-    ast.BitXor: "xor",
-}
+ATOMIC: dict[type[ast.operator], str] = dict(
+    zip(loop_carried.REDUCING, ("add", "add", "and", "or", "xor"), strict=True)
+)
 
 
 def temp(cx: TranslationContext, name: str, t: Type) -> Mem:
@@ -160,8 +157,9 @@ def parallel_for(
     node: ast.For,
     translate: Callable[[TranslationContext, list[ast.stmt]], None],
     options: LoopOptions,
+    private: list[str],
 ) -> None:
-    """Translate a loop at kernel level to a task, one lane per iteration."""
+    """Translate a loop at kernel level to a task, one lane per iteration; `private`: see `loop_carried`."""
     b, span = cx.builder, cx.span(node)
     # 1. Locals that the loop changes need memory even if
     # they are constant so far: `s = 0.0` before `s += x[i]`.
@@ -188,6 +186,8 @@ def parallel_for(
     before = dict(cx.env)
     cx.in_task = True
     cx.lane_axes = axes
+    for name in with_members(cx.env, private):
+        cx.env.pop(name, None)
     cx.env[CONTINUE] = False
     # Without BREAK in the environment, `break` is refused.
     cx.env.pop(BREAK, None)
@@ -198,6 +198,10 @@ def parallel_for(
         by_reference.loop_body(cx, node, (), translate)
     cx.in_task = False
     cx.lane_axes = ()
+    for name in with_members(before, private):
+        before[name] = Undefined(
+            "is another one for each iteration of the parallel loop above, and has no value after it"
+        )
     cx.frame.env = before
     b.span = span
     with b.block() as whole:
