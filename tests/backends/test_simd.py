@@ -7,6 +7,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends.native.jit import Jit
+from diffsim.ir.types import converted
 from diffsim.passes.transforms import vectorize
 from tests.support.lowered import lower
 
@@ -569,3 +570,23 @@ def test_clearing_a_vector_calls_nothing(cpu):
     made = Jit().optimized(step.grad.llvm())
     assert "@llvm.memset" not in made
     assert re.search(r"fmul contract <\d+ x float>", made)
+
+
+@pytest.mark.parametrize("t", [ds.i8, ds.i32, ds.i64, ds.u32])
+def test_floats_become_integers_as_vectors(t, cpu):
+    """Also those that do not fit; LLVM's own conversion is one lane after the other."""
+    ends = [np.inf, -np.inf, np.nan, 0.5, -0.5, -1.0, 127.5, -128.5, 2.0**31, -(2.0**31), 2.0**63]
+    ends = np.array(ends, np.float32)
+    given = np.concatenate([ends, np.nextafter(ends, np.float32(0)), np.float32([1e30, -1e30])])
+    x, y = ds.field(ds.f32, shape=len(given)), ds.field(t, shape=len(given))
+    x.from_numpy(given)
+
+    @ds.kernel
+    def convert():
+        for i in x:
+            y[i] = ds.cast(x[i], t)
+
+    convert()
+    np.testing.assert_array_equal(y.to_numpy(), converted(given, t))
+    if t is ds.i32:  # for others it depends on the processor
+        assert re.search(r"fptosi <\d+ x float>", Jit().optimized(convert.llvm()))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from diffsim.backends.cpu import libm, outline
 from diffsim.backends.llvm import diagnostics
+from diffsim.backends.llvm.conversions import saturate_by_tests
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
-from diffsim.ir.nodes import Alloca, Block
+from diffsim.ir.nodes import Alloca, Block, Value
 from diffsim.ir.types import ScalarType, size_of
 
 ARENA = {
@@ -36,6 +37,9 @@ class CpuTarget:
         self, module: Module, function: LibraryFunction, t: ScalarType, args: str
     ) -> str:
         return libm.call(self.jit, module, function, t, args)
+
+    def to_integer(self, body: FunctionLowering, x: Value, to: ScalarType) -> str:
+        return saturate_by_tests(body, x, to)
 
     def in_parts(self, body: FunctionLowering, block: Block) -> bool:
         return outline.lower(body, block)

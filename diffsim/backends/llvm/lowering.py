@@ -451,11 +451,7 @@ class FunctionLowering:
         if have.is_float and to.is_float:
             word = "fpext" if to.bits > have.bits else "fptrunc"
         elif have.is_float:
-            # Saturates; the plain conversions give poison for what does not fit (LLVM LangRef).
-            word = f"fpto{'s' if to.kind == 'i' else 'u'}i.sat"
-            symbol = f"@llvm.{word}.{self.suffix(to)}.{self.suffix(have)}"
-            self.module.declare(symbol, f"declare {out} {symbol}({self.llvm_type(have)})")
-            return self.assign(f"call {out} {symbol}({self.typed(x)})")
+            return self.module.target.to_integer(self, x, to)
         elif to.is_float:
             word = "sitofp" if have.kind == "i" else "uitofp"
         elif to.bits == have.bits:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from diffsim.ir.nodes import Alloca, Block
+from diffsim.ir.nodes import Alloca, Block, Value
 from diffsim.ir.op import CustomLowering, Expand, Instr, LLVMIntrinsic, Lowering, Math
 from diffsim.ir.types import ScalarType
 
@@ -58,6 +58,9 @@ class Target(Protocol):
         self, module: Module, function: LibraryFunction, t: ScalarType, args: str
     ) -> str:
         """Return the call of a library function on scalars."""
+
+    def to_integer(self, body: FunctionLowering, x: Value, to: ScalarType) -> str:
+        """Emit the conversion of a float, which saturates (`conversions.py` has two ways)."""
 
     def in_parts(self, body: FunctionLowering, block: Block) -> bool:
         """Outline a block into functions, if it is too long for one; return whether it was."""

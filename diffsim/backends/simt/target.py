@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from diffsim.backends.llvm.conversions import saturate
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.target import LibraryFunction, MathMap
-from diffsim.ir.nodes import Alloca, Block
+from diffsim.ir.nodes import Alloca, Block, Value
 from diffsim.ir.types import ScalarType
 
 if TYPE_CHECKING:
@@ -99,6 +100,9 @@ class SimtTarget(ABC):
         return f"call {module.flags} {t.llvm} {symbol}({args})"
 
     # ---- what the shared lowering asks; all GPUs answer alike
+
+    def to_integer(self, body: FunctionLowering, x: Value, to: ScalarType) -> str:
+        return saturate(body, x, to)
 
     def in_parts(self, body: FunctionLowering, block: Block) -> bool:
         """Blocks are never outlined: a thread would keep its values in memory for the calls."""
