@@ -187,6 +187,16 @@ def _plus(shift):
     return f" + {shift}" if shift > 0 else f" - {-shift}" if shift else ""
 
 
+class OwnMaker(WideMaker):
+    """Writes programs most of whose turns write elements of their own alone."""
+
+    def pieces(self):
+        return self.map, self.map, self.part, self.part, self.box, self.stencil
+
+    def index(self):
+        return self.scope.index
+
+
 def make(seed):
     """The program of this number, and how many elements its rows have."""
     n = SIZES[seed % len(SIZES)]
