@@ -16,6 +16,7 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.sparse_writes import refuse_sparse_field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.session import session
 
@@ -59,6 +60,7 @@ def copy(
     if count is None and all(isinstance(o, int) and o == 0 for o in (dest_offset, src_offset)):
         dst.copy_from(src)
     else:
+        refuse_sparse_field(dst, "a part of it can not be set by ds.copy")
         row = _copy_part(dst, src, dest_offset, src_offset, count)
     # Errors about this write then name the line that called `ds.copy`.
     dst.versions.by_caller(row)

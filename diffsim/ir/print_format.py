@@ -15,6 +15,7 @@ DIVIDED_BY_0 = "an integer is divided by 0"
 NEGATIVE_POWER = "an integer to the power {} is no integer"
 OVERFLOWS = "overflows"  # how the message of a check of a sum or product ends
 DOES_NOT_FIT = "does not fit"  # how the message of a check of an assignment ends
+LIST_IS_FULL = "a list of a dynamic is full"
 NO_LOG = "no memory to note the updates of this loop, which are made in order (deterministic=True)"
 
 

@@ -15,7 +15,14 @@ import numpy as np
 from diffsim.backends.llvm.parameter_block import SEED, ParameterBlock
 from diffsim.errors import AccessError, DiffsimError, memory_size
 from diffsim.ir.nodes import Alloca, Check, Mem, Print
-from diffsim.ir.print_format import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG, OVERFLOWS
+from diffsim.ir.print_format import (
+    DIVIDED_BY_0,
+    DOES_NOT_FIT,
+    LIST_IS_FULL,
+    NEGATIVE_POWER,
+    NO_LOG,
+    OVERFLOWS,
+)
 from diffsim.ir.types import ScalarType
 from diffsim.runtime import print_buffer
 
@@ -28,6 +35,7 @@ _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
 ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
 # Advice by the message of the check, where the general one would not help.
 _ADVICE_ON = {
+    LIST_IS_FULL: "give the dynamic more elements, or ask for its length before: x[i].length()",
     DIVIDED_BY_0: "without debug=True the result is 0: if that is meant, say so with an if",
     NO_LOG: "divide the loop over several launches, or leave deterministic=True off",
     NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",

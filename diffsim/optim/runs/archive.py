@@ -19,6 +19,7 @@ from diffsim.lang.host.signatures import checked, need_path
 from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.sparse_writes import refuse_sparse_field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.files import write_file
 
@@ -70,6 +71,7 @@ def _named(fields: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Field
     """Return the fields by the names that they have in a file."""
     found: dict[str, Field] = {}
     for name, f in _all(fields, named):
+        refuse_sparse_field(f, "files do not say which cells are active")
         if name in found:
             raise FieldError(
                 f"there are two fields of the name {name}",

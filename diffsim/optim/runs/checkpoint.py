@@ -19,6 +19,7 @@ from diffsim.optim.runs.fingerprint import differences, fingerprint
 from diffsim.optim.runs.random_state import random_state, restore_random_state
 from diffsim.optim.steps.optimizer import Optimizer
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.sparse_writes import refuse_sparse_field
 
 
 class Checkpoint:
@@ -49,6 +50,8 @@ class Checkpoint:
         self._names = {key: f._found_name for key, f in opt.fields.items()}
         self._program = fingerprint(program)
         self.fields = {f"{g}/{key}": f for g, fields in groups.items() for key, f in fields.items()}
+        for f in self.fields.values():
+            refuse_sparse_field(f, "checkpoints do not say which cells are active")
 
     def write(self, losses: list[float], counters: Mapping[str, Any]) -> None:
         """Write the file, all or nothing."""

@@ -33,6 +33,16 @@ def active_set(f: Field) -> tuple[int, ...] | None:
     return None if f.tree is None else tuple(cells.changes for cells in f.tree[0].chain())
 
 
+def refuse_sparse_field(f: Field, what: str) -> None:
+    """Refuse what reaches all elements of a field, and says nothing of which cells are active."""
+    if f.tree is not None:
+        raise FieldError(
+            f"{f.name} is in a sparse tree, and {what}",
+            Span.of_caller(),
+            hint="take the values with x.to_numpy(), and write them back in a kernel, which activates cells",
+        )
+
+
 def check_active(f: Field, known: tuple[int, ...] | None) -> None:
     """Refuse to go on with values of a sparse field that were saved when other cells were active.
 
