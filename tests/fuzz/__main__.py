@@ -23,6 +23,7 @@ from tests.fuzz import (
     by_hand,
     captured,
     complex_steps,
+    constructs,
     cuda,
     decomposed,
     deterministic,
@@ -153,7 +154,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         ]
     if seed % 16 in (0, 4):
         ways.append(("sparse", functools.partial(sparse.verdict, seed=seed)))
-    return (rewrites if seed % 8 == 4 else programs).make(seed), ways
+    maker = constructs if seed % 64 == 32 else rewrites if seed % 8 == 4 else programs
+    return maker.make(seed), ways
 
 
 def trial(text, verdict):

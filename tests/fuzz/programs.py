@@ -425,6 +425,9 @@ class _Updates(ast.NodeTransformer):
         return self.generic_visit(node) if found is None else _put(node, *found, node.value)
 
     def visit_Call(self, node):
+        if getattr(node.func, "id", "") == "grow":  # see `constructs.py`
+            place, value = node.args
+            return self.visit_AugAssign(ast.AugAssign(place, ast.Add(), self.visit(value))).value
         name = getattr(node.func, "attr", "")
         if name not in ("atomic_max", "atomic_min"):
             return self.generic_visit(node)
