@@ -55,12 +55,23 @@ def parallel_sort(keys: Field, values: Field | None = None) -> None:
             "vectors have no order", Span.of_caller(), hint="sort by a field of numbers, as keys"
         )
     # The answer of a comparison is constant where it has a derivative.
+    _need_no_offset(*given)
     order = field(i32, shape=keys.shape)
     order.from_numpy(np.argsort(_plain(keys), kind="stable").astype(np.int32))
     for f in given:
         sorted_ = _like(f)
         _gather(f, order, sorted_)
         _copy(sorted_, f)
+
+
+def _need_no_offset(*fields: Field) -> None:
+    for f in fields:
+        if any(f.origin):
+            raise FieldError(
+                f"{f.name} has an offset, and is sorted or summed from index 0 on",
+                Span.of_caller(),
+                hint="copy it to a field without one: y.copy_from(x), and back",
+            )
 
 
 def _plain(f: Field) -> np.ndarray:
@@ -124,6 +135,7 @@ class PrefixSumExecutor:
                 Span.of_caller(),
                 hint="make an executor for that length",
             )
+        _need_no_offset(x)
         sums = field(x.dtype, shape=-(-self.length // _BLOCK), needs_grad=x.needs_grad)
         _sum_blocks(x, sums, self.length)
         _sum_serially(sums)

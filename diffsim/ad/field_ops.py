@@ -153,7 +153,7 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
     for f in (made, made.grad, *made.duals.values()):
         if f is not None:
             f.kind, f.soa = x.kind, x.soa
-    made.place(x.shape, x._order)
+    made.place(x.shape, x._order, origin=x.origin)
     tape = session.tape
     if needs_grad is False:
         # Without the tape, so that no copy with a gradient goes onto the record.

@@ -29,6 +29,7 @@ class Mem:
         is_grad: whether it is itself the gradient of something.
         in_blocks: of an array: whether its last axis counts blocks (`block_stride`).
         place: where its elements are in a sparse tree; None: all of them exist at all times.
+        origin: the program's index of the first element along each axis; indices of the IR count from 0.
         level: of the memory that says which cells of a sparse tree are active: the level that these are of.
     """
 
@@ -43,6 +44,7 @@ class Mem:
         "kind",
         "level",
         "name",
+        "origin",
         "place",
         "rank",
         "shape",
@@ -65,6 +67,7 @@ class Mem:
         dual: Mem | None = None,
         in_blocks: bool = False,
         place: Place | None = None,
+        origin: tuple[int, ...] = (),
     ) -> None:
         self.name = name
         self.dtype = dtype
@@ -79,7 +82,13 @@ class Mem:
         self.dual = dual
         self.in_blocks = in_blocks
         self.place = place
+        self.origin = origin or (0,) * rank
         self.level: Level | None = None
+
+
+def shown_index(origin: Sequence[int], at: Sequence[Any]) -> str:
+    """Return the index of an element, counted from 0 along each axis, as the program writes it."""
+    return ", ".join(str(int(k) + o) for k, o in zip(at, origin, strict=True)) or "None"
 
 
 def packed_strides(

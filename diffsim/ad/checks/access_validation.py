@@ -17,6 +17,7 @@ import numpy as np
 from diffsim.ad.record.elements import Index, numpy_index, values_of
 from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, Span
 from diffsim.ir import types
+from diffsim.ir.layout import shown_index
 from diffsim.ir.nodes import Alloca, Atomic, Check, Load, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.instrument.shadow_memory import (
@@ -189,4 +190,4 @@ def _first(field: Field, index: Index, found: np.ndarray) -> str:
     inside = np.zeros(found.shape, bool)
     inside[numpy_index(field, index)] = True
     at = np.argwhere((found & inside).reshape(*field.shape, -1).any(axis=-1))[0]
-    return ", ".join(map(str, at))
+    return shown_index(field.origin, at)

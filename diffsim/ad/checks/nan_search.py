@@ -15,6 +15,7 @@ import numpy as np
 from diffsim.ad.record.elements import Index, numpy_index, values_of
 from diffsim.ad.record.entries import Launched
 from diffsim.errors import AutodiffError, Span
+from diffsim.ir.layout import shown_index
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
@@ -182,4 +183,4 @@ def _index(f: Field, place: Place, made: np.ndarray) -> str:
     axis, first, _ = place
     if axis is not None:
         at[axis] += first
-    return ", ".join(map(str, at)) or "None"
+    return shown_index(f.origin, at)

@@ -12,6 +12,7 @@ from diffsim.ad.jacobians.arguments import limit
 from diffsim.ad.jacobians.program import Program, by_rows, size
 from diffsim.ad.jacobians.report import Row
 from diffsim.errors import AutodiffError, Span
+from diffsim.ir.layout import shown_index
 from diffsim.runtime.fields.field import Field
 
 _HINT = (
@@ -90,7 +91,7 @@ class Compared:
 def component(f: Field, number: int) -> str:
     """Return a component of a field as a user would write it."""
     at = np.unravel_index(number, f.shape + f.element) if f.shape + f.element else ()
-    inside = ", ".join(str(int(k)) for k in at[: len(f.shape)]) or "None"
+    inside = shown_index(f.origin, at[: len(f.shape)])
     inner = ", ".join(str(int(k)) for k in at[len(f.shape) :])
     return f"{f.name}[{inside}]" + (f"[{inner}]" if inner else "")
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from diffsim.runtime.fields.adjoints import make_dual
+from diffsim.runtime.fields.conversions import number_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import HOST
 
@@ -84,14 +85,14 @@ def read_elements(field: Field, index: Elements) -> np.ndarray:
     """Return a copy of these elements."""
     # A single element without going through an array: on a GPU that would transfer the whole field.
     if isinstance(index, tuple) and not isinstance(index, Run):
-        return np.array(field.storage.element(field._place(index)))
+        return np.array(field.storage.element(number_of(field, index)))
     return np.array(values_of(field)[numpy_index(field, index)])
 
 
 def write_elements(field: Field, index: Elements, values: Any) -> None:
     """Set these elements; neither tapes nor versions take note."""
     if isinstance(index, tuple) and not isinstance(index, Run):
-        field.storage.set_element(field._place(index), np.asarray(values))
+        field.storage.set_element(number_of(field, index), np.asarray(values))
         return
     with editing(field) as array:
         array[numpy_index(field, index)] = values

@@ -29,6 +29,7 @@ from diffsim.ad.record.overwrite_saves import refuse_sparse
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir.nodes import Store
 from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.runtime.fields.conversions import number_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement
 from diffsim.runtime.fields.recorded import Recorded
@@ -363,7 +364,8 @@ class Stored(Wrote):
         if grad is not None:
             # The adjoint of `field[i] = value`: value.adj += field.grad[i]; field.grad[i] = 0. The clear
             # follows.
-            found = grad.storage.element(grad._place(self.index))
+            assert isinstance(self.index, tuple)
+            found = grad.storage.element(number_of(grad, self.index))
             self.followed.receive(np.array(found, np.float64).reshape(grad.element))
         super().backward(run)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diffsim.runtime.backend import CommandList
 from diffsim.runtime.executable import BoundArray
+from diffsim.runtime.fields.conversions import number_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import StridedSpan, matching_spans
 from diffsim.runtime.memory.versions import Stamp
@@ -172,4 +173,4 @@ def elements_of(field: Field, index: tuple[int, ...] | None) -> StridedSpan:
     storage = field.storage
     if index is None:
         return storage.layout.part(storage.address)
-    return storage.layout.element(storage.address, field._place(index))
+    return storage.layout.element(storage.address, number_of(field, index))

@@ -6,7 +6,7 @@ import functools
 import json
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -390,11 +390,12 @@ def _field_of(
     soa: bool,
     kind: str,
     grad: bool,
+    origin: Sequence[int] = (),
 ) -> Field:
     made = Field(scalar(dtype), tuple(element), soa=soa, kind=kind)
     if grad:
         made.add_grad()
-    made.place(tuple(shape), tuple(order))
+    made.place(tuple(shape), tuple(order), origin=tuple(origin))
     return made
 
 

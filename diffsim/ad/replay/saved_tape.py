@@ -258,7 +258,7 @@ def _field_rows(file: _File) -> list[list[Any]]:
             used.add(name)
         layout = f.storage.layout
         form = [f.dtype.name, list(f.element), list(f.shape), list(layout.order), f.soa, f.kind]
-        rows.append([name, *form, f.adjoint is not None])
+        rows.append([name, *form, f.adjoint is not None, list(f.origin)])
     return rows
 
 

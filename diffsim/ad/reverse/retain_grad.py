@@ -24,6 +24,7 @@ from diffsim.errors import (
     Span,
     shown,
 )
+from diffsim.ir.layout import shown_index
 from diffsim.ir.nodes import Alloca, Atomic, Check, Kernel, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.instrument.retain_grad import TWO_VALUES, retain_gradients
@@ -203,7 +204,7 @@ class GradientRetainer:
     def _refuse(self, f: Field, both: np.ndarray) -> None:
         if both.any():
             at = np.argwhere(both)[0][: len(f.shape)]
-            where = ", ".join(map(str, at)) or "None"
+            where = shown_index(f.origin, at)
             raise AutodiffError(f"{f.name}[{where}] {TWO_VALUES}", self.spans.get(f), hint=_HINT)
 
     def before(self, entry: Replaced) -> dict[Field, np.ndarray]:

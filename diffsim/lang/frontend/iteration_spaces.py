@@ -154,7 +154,9 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         if mem.rank == 0:
             return Space([_bounds(cx, node, 0, 1)], kind="none")
         # The shape of a field is constant, that of an array argument a run-time value.
-        axes = [_bounds(cx, node, 0, n) for n in thing.shape]
+        # With the offset of a field, which arguments and fields in sparse trees do not have.
+        ends = [o + n if o else n for o, n in zip(mem.origin, thing.shape, strict=True)]
+        axes = [_bounds(cx, node, o, end) for o, end in zip(mem.origin, ends, strict=True)]
         kind = "single" if mem.rank == 1 and kind == "tuple" else kind
         return Space(axes, kind=kind, active=mem.place)
     if is_node(thing):

@@ -285,8 +285,9 @@ def _field_place(
     """Return the place that `owner[i]` names, if owner is a field or array."""
     if is_struct_field(owner):
         index = index_list(cx, node)
-        _check_index(cx, node, owner.name, owner.shape, index)
-        return structs.StructPlace(owner._struct, owner.type, tuple(index))
+        origin = owner.origin
+        _check_index(cx, node, owner.name, owner.shape, origin, index)
+        return structs.StructPlace(owner._struct, owner.type, _from_zero(index, origin))
     return element_place(cx, node, owner) if is_field(owner) else None
 
 
@@ -315,8 +316,13 @@ def element_place(cx: TranslationContext, node: ast.Subscript, owner: FieldLike)
         )
     # An array argument has a shape at run time only.
     if mem.shape is not None:
-        _check_index(cx, node, mem.name, mem.shape, index)
-    return mem, tuple(index)
+        _check_index(cx, node, mem.name, mem.shape, mem.origin, index)
+    return mem, _from_zero(index, mem.origin)
+
+
+def _from_zero(index: list[Value], origin: tuple[int, ...]) -> tuple[Value, ...]:
+    """Return indices that count from 0, as the IR has them."""
+    return tuple(i - o if o else i for i, o in zip(index, origin, strict=True))
 
 
 def _reaches_element(cx: TranslationContext, node: ast.Attribute) -> bool:
@@ -373,6 +379,7 @@ def _check_index(
     node: ast.Subscript,
     name: str,
     shape: tuple[int, ...],
+    origin: tuple[int, ...],
     index: list[Value],
 ) -> None:
     """Refuse constant indices outside of the shape, and a wrong number of indices."""
@@ -383,13 +390,13 @@ def _check_index(
             f"{len(index)} ind{'ex is' if len(index) == 1 else 'ices are'} given",
             f"write {name}[{', '.join('ijklmnop'[: len(shape)]) or None}] for an element",
         )
-    for k, (i, n) in enumerate(zip(index, shape, strict=True)):
+    for k, (i, n, first) in enumerate(zip(index, shape, origin, strict=True)):
         # Indices known only at run time are checked by the launch with debug=True.
-        if isinstance(i, Const) and not 0 <= i.value < n:
+        if isinstance(i, Const) and not first <= i.value < first + n:
             raise cx.type_error(
                 node,
                 f"index {i.value} is outside of {name}, which has shape {shape}",
-                f"along axis {k} the indices go from 0 to {n - 1}",
+                f"along axis {k} the indices go from {first} to {first + n - 1}",
             )
 
 

@@ -73,6 +73,9 @@ class StructFieldLike:
         def shape(self) -> tuple[int, ...]: ...
 
         @property
+        def origin(self) -> tuple[int, ...]: ...
+
+        @property
         def grad(self) -> StructFieldLike | None: ...
 
         @property

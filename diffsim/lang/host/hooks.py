@@ -20,7 +20,8 @@ class RuntimeHooks:
     """Functions of the runtime that names of the language lead to (`ds.Vector.field`, `float`).
 
     Attributes:
-        make_field: (shape of an element, dtype, shape, name, needs_grad, layout, needs_dual) -> field.
+        make_field: (shape of an element, dtype, shape, name, needs_grad, layout, needs_dual,
+            offset, order) -> field.
         make_ndarray: (shape of an element, dtype, shape, needs_grad, needs_dual) -> array.
         make_struct_field: (struct type, shape, name, needs_grad, layout, needs_dual) -> field of
             structs.
@@ -30,9 +31,9 @@ class RuntimeHooks:
         forget_kernels: discards every compiled specialization; a func has got another derivative.
     """
 
-    make_field: Callable[[tuple[int, ...], Any, Any, str, bool, Any, bool], Any]
+    make_field: Callable[..., Any]
     make_ndarray: Callable[[tuple[int, ...], Any, Any, bool, bool], Any]
-    make_struct_field: Callable[[Any, Any, str, bool, Any, bool], Any]
+    make_struct_field: Callable[..., Any]
     default_fp: Callable[[], ScalarType]
     default_ip: Callable[[], ScalarType]
     stop_grad: Callable[[Any], Any]

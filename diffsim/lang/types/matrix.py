@@ -102,9 +102,13 @@ class Matrix(OpDispatch, CompiledByValue):
         needs_grad: bool = False,
         layout: object = None,
         needs_dual: bool = False,
+        offset: object = None,
+        order: object = None,
     ) -> Any:
         """Make a field of n x m matrices; see `ds.field` for the other arguments."""
-        return runtime().make_field((n, m), dtype, shape, name, needs_grad, layout, needs_dual)
+        return runtime().make_field(
+            (n, m), dtype, shape, name, needs_grad, layout, needs_dual, offset, order
+        )
 
     @staticmethod
     def ndarray(

@@ -176,6 +176,7 @@ class StructType(Named):
         needs_grad: bool = False,
         layout: object = None,
         needs_dual: bool = False,
+        offset: object = None,
     ) -> Any:
         """Make a field of such structs, each member a field of its own (`particles.pos`).
 
@@ -185,8 +186,11 @@ class StructType(Named):
             needs_grad: whether float members get gradients.
             layout: of the members that are vectors or matrices.
             needs_dual: whether float members get duals, for forward mode.
+            offset: the index of the first element, a number for each axis; 0 if left out.
         """
-        return runtime().make_struct_field(self, shape, name, needs_grad, layout, needs_dual)
+        return runtime().make_struct_field(
+            self, shape, name, needs_grad, layout, needs_dual, offset
+        )
 
     # PEP 560: Python asks an object that stands among the
     # bases of a class, and is no class, for what to inherit.

@@ -37,9 +37,13 @@ class Vector:
         needs_grad: bool = False,
         layout: object = None,
         needs_dual: bool = False,
+        offset: object = None,
+        order: object = None,
     ) -> Any:
         """Make a field of vectors of n elements; see `ds.field` for the other arguments."""
-        return runtime().make_field((n,), dtype, shape, name, needs_grad, layout, needs_dual)
+        return runtime().make_field(
+            (n,), dtype, shape, name, needs_grad, layout, needs_dual, offset, order
+        )
 
     @staticmethod
     def ndarray(
@@ -49,6 +53,8 @@ class Vector:
         *,
         needs_grad: bool = False,
         needs_dual: bool = False,
+        offset: object = None,
+        order: object = None,
     ) -> Any:
         """Make an array of vectors of n elements; see `ds.ndarray`."""
         return runtime().make_ndarray((n,), dtype, shape, needs_grad, needs_dual)
@@ -109,8 +115,12 @@ class _Maker:
         needs_grad: bool = False,
         layout: object = None,
         needs_dual: bool = False,
+        offset: object = None,
+        order: object = None,
     ) -> Any:
-        return runtime().make_field(t.shape, t.scalar, shape, name, needs_grad, layout, needs_dual)
+        return runtime().make_field(
+            t.shape, t.scalar, shape, name, needs_grad, layout, needs_dual, offset, order
+        )
 
     @staticmethod
     def ndarray(t: TensorType, shape: object, needs_grad: bool, needs_dual: bool) -> Any:

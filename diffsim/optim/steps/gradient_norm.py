@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import AutodiffError, Span
+from diffsim.ir.layout import shown_index
 from diffsim.ir.types import f64
 from diffsim.lang.builtins.intrinsics import cast, grouped, static
 from diffsim.lang.host.func import func
@@ -64,7 +65,7 @@ def not_finite(fields: Mapping[str, Field], step: int) -> AutodiffError:
         values = _gradient(f).to_numpy()
         wrong = np.argwhere(~np.isfinite(values))
         if len(wrong):
-            at = ", ".join(map(str, wrong[0][: len(f.shape)])) or "None"
+            at = shown_index(f.origin, wrong[0][: len(f.shape)])
             component = "".join(f", {c}" for c in wrong[0][len(f.shape) :])
             at += f"][{component[2:]}" if component else ""
             value = values[tuple(wrong[0])]

@@ -66,9 +66,11 @@ class _Checker(Rewriter):
             # Indices beyond the rank select a component, whose bounds are those of the element's shape.
             sizes = [*self.shape(s.mem), *(Const(i64, n) for n in s.mem.dtype.shape)]
             what = f"{s.mem.name}, which has shape {_tuple(s.mem.rank)}"
+            if any(s.mem.origin):
+                what += f" and first index {s.mem.origin}"
             if len(s.index) > s.mem.rank:
                 what += f" and elements of shape {s.mem.dtype.shape}"
-            place = self.check(s.index, sizes, what, s.mem.rank, s.span)
+            place = self.check(s.index, sizes, what, s.mem.rank, s.span, s.mem.origin)
         return [*made, s.replace(index=place)]
 
     def element(self, s: Let) -> list[Stmt]:
@@ -91,6 +93,7 @@ class _Checker(Rewriter):
         what: str,
         shown: int,
         span: Span,
+        origin: tuple[int, ...] = (),
     ) -> tuple[Value, ...]:
         """Emit a Check of the indices, and return them with those outside set to 0.
 
@@ -100,6 +103,7 @@ class _Checker(Rewriter):
             what: what is indexed, with a place for each of the sizes that the message shows.
             shown: how many sizes these are.
             span: the line to report.
+            origin: the program's first index along each axis, if it is not 0.
         """
         b = self.builder
         b.span = span
@@ -117,7 +121,9 @@ class _Checker(Rewriter):
             place[k] = b.named("select", ok, i, b.const(0, i.type))
         if inside is not None:
             message = f"index {_tuple(len(index)) if len(index) > 1 else '{}'} is outside of {what}"
-            b.add(Check(inside, message, (*index, *sizes[:shown]), span))
+            firsts = (*origin, *(0,) * (len(index) - len(origin)))
+            written = [b.named("add", i, o) if o else i for i, o in zip(index, firsts, strict=True)]
+            b.add(Check(inside, message, (*written, *sizes[:shown]), span))
         return tuple(place)
 
 

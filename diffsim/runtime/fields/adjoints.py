@@ -49,6 +49,23 @@ def asked_grad(f: Field) -> Field | None:
     return f.adjoint if f.declares_grad else None
 
 
+def make_grad(f: Field, declared: bool) -> None:
+    """Give a field a gradient of its own shape and type (`declared`: that the program may read)."""
+    if f.declares_grad or not f.dtype.is_float:  # integers have no derivative
+        return
+    f.declares_grad = declared
+    if f.adjoint is None:
+        f.adjoint = f.new_derivative("grad")
+        if f.placed:
+            f.adjoint.place(f.shape, f._order, tree=f.tree, origin=f.origin)
+            f._mem.grad = f.adjoint._mem
+            session.with_grad.add(f)
+    if f.placed:
+        # Kernels that use the field are compiled without a gradient: all are compiled anew.
+        for forget in session.at_new_grad:
+            forget()
+
+
 def is_lent(f: Field) -> bool:
     """Return whether the field's gradient is one that the program did not declare."""
     return f.adjoint is not None and not f.declares_grad
@@ -81,7 +98,7 @@ def make_dual(f: Field, width: int) -> Field | None:
     found = f.duals.get(width)
     if found is not None or not f.dtype.is_float or f.is_dual:
         return found
-    dual = f.new_dual()
+    dual = f.new_derivative("dual")
     if f.placed:
         place_dual(f, dual, width)
     f.duals = {**f.duals, width: dual}
@@ -93,7 +110,7 @@ def make_dual(f: Field, width: int) -> Field | None:
 def place_dual(f: Field, dual: Field, width: int) -> None:
     """Allocate a dual in the layout of its field; of several tangents each is a block in that layout."""
     if width == 1:
-        dual.place(f.shape, f._order, tree=f.tree)
+        dual.place(f.shape, f._order, tree=f.tree, origin=f.origin)
     else:
         # Tangents are there wherever they are read: what several of them are in has no cells of its own.
         dual.place(

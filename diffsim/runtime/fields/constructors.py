@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import TensorType
@@ -43,6 +44,39 @@ def checked_shape(shape: object) -> tuple[int, ...]:
     return tuple(made)
 
 
+def checked_offset(offset: object, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of the first element along each axis: ints, as many as there are axes."""
+    made: list[int] = []
+    given: Any = offset if isinstance(offset, (tuple, list)) else (offset,) * min(len(shape), 1)
+    for o in given:
+        try:
+            if isinstance(o, bool):
+                raise TypeError
+            made.append(operator.index(o))
+        except TypeError:
+            made = []
+            break
+    if len(made) != len(shape) or any(abs(o) >= 2**31 for o in made):
+        raise FieldError(
+            f"an offset is a whole number for each axis, not {shown(offset)} for shape {shape}",
+            Span.of_caller(),
+            hint="write offset=-2, or offset=(-2, -4): the index of the first element",
+        )
+    return tuple(made)
+
+
+def checked_order(order: object, rank: int) -> tuple[int, ...]:
+    """Return the axes from slowest to fastest, of `order="ji"`."""
+    names = "ijklmnop"[:rank]
+    if not isinstance(order, str) or sorted(order) != sorted(names):
+        raise FieldError(
+            f"an order names each axis once, slowest first, not {shown(order)} for {rank} axes",
+            Span.of_caller(),
+            hint=f'write order="{names[::-1]}"; axes are named {names}' if rank else "leave it out",
+        )
+    return tuple(map(names.index, order))
+
+
 def make_field(
     element: tuple[int, ...],
     dtype: object,
@@ -51,6 +85,8 @@ def make_field(
     needs_grad: bool,
     layout: object,
     needs_dual: bool = False,
+    offset: object = None,
+    order: object = None,
 ) -> Field:
     """Make a field; without a shape it waits for a place in a layout tree."""
     for n in element:
@@ -88,8 +124,21 @@ def make_field(
         made.add_grad()
     if needs_dual:
         made.add_dual()
-    if shape is not None:
-        made.place(checked_shape(shape))
+    if shape is None:
+        for given, what in ((offset, "offset"), (order, "order")):
+            if given is not None:
+                raise FieldError(
+                    f"{what} is for fields with a shape",
+                    Span.of_caller(),
+                    hint="give shape=..., or place it: ds.root.dense(ds.i, n).place(x, offset=-2)",
+                )
+        return made
+    dims = checked_shape(shape)
+    made.place(
+        dims,
+        None if order is None else checked_order(order, len(dims)),
+        origin=() if offset is None else checked_offset(offset, dims),
+    )
     return made
 
 
@@ -118,6 +167,8 @@ def field(
     needs_grad: bool = False,
     layout: object = None,
     needs_dual: bool = False,
+    offset: object = None,
+    order: object = None,
 ) -> Field:
     """Make a field of numbers, vectors or matrices.
 
@@ -129,14 +180,18 @@ def field(
         needs_grad: whether gradients with respect to it are wanted (`x.grad`).
         layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
         needs_dual: whether forward mode's tangents of it are wanted (`x.dual`).
+        offset: the index of its first element, a number for each axis; 0 if left out.
+        order: the axes in memory, slowest first: "ji" for columns side by side.
 
     Raises:
         FieldError: a shape, type or option that makes no sense; no memory.
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):
-        return make_field(dtype.shape, dtype.scalar, shape, name, needs_grad, layout, needs_dual)
-    return make_field((), dtype, shape, name, needs_grad, layout, needs_dual)
+        element, dtype = dtype.shape, dtype.scalar
+    else:
+        element = ()
+    return make_field(element, dtype, shape, name, needs_grad, layout, needs_dual, offset, order)
 
 
 @checked

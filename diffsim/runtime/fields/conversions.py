@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.errors import FieldError, Span, memory_size, shown
+from diffsim.ir.layout import shown_index
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an, tensor
 from diffsim.lang.host.field_like import is_any_field, is_field
@@ -50,7 +51,7 @@ def array_of(value: object) -> np.ndarray:
 
 
 def index_of(field: Field, key: object) -> tuple[int, ...]:
-    """Return the index of an element, as one number for each axis."""
+    """Return the index of an element, as one number for each axis that counts from 0."""
     if key is None:
         key = ()
     # Vectors of integers index as in kernels: `x[ds.Vector([i, j])]`.
@@ -71,9 +72,9 @@ def index_of(field: Field, key: object) -> tuple[int, ...]:
 
 
 def _numbers(field: Field, key: tuple[Any, ...] | list[Any]) -> tuple[int, ...]:
-    """Return indices along the first axes as numbers."""
+    """Return indices along the first axes as numbers that count from 0."""
     index = []
-    for k, n in zip(key, field.shape, strict=False):
+    for k, n, first in zip(key, field.shape, field.origin, strict=False):
         try:
             if isinstance(k, (bool, np.ndarray)):  # a mask, for NumPy
                 raise TypeError
@@ -87,15 +88,27 @@ def _numbers(field: Field, key: tuple[Any, ...] | list[Any]) -> tuple[int, ...]:
                 else "divide with //, or convert it: int(index)",
             ) from None
         # No negative indices: kernels have none, and the same expression should mean the same in both.
-        if not 0 <= k < n:
+        if not 0 <= k - first < n:
             raise FieldError(
                 f"index {shown(tuple(key) if len(key) > 1 else k)} is outside of {field.name}, "
                 f"which has shape {field.shape}",
                 Span.of_caller(),
-                hint="indices start at 0, and none counts from the end",
+                hint=f"its first index is {shown(field.origin)}, its offset"
+                if any(field.origin)
+                else "indices start at 0, and none counts from the end",
             )
-        index.append(k)
+        index.append(k - first)
     return tuple(index)
+
+
+def number_of(field: Field, index: tuple[int, ...]) -> int:
+    """Return the number of an element's first component among the scalars in memory.
+
+    Args:
+        field: where it is.
+        index: of the element, counted from 0.
+    """
+    return sum(map(operator.mul, index, field._strides))
 
 
 def row_of(field: Field, key: object) -> tuple[int, ...]:
@@ -269,7 +282,8 @@ def set_row(field: Field, row: tuple[int, ...], value: object) -> None:
         for index in np.ndindex(*rest):
             # What Python made of a field with a derivative is refused, or noted, as for elements.
             element = array[index]
-            field[(*row, *index)] = element if source is None else source.mark(element)
+            at = tuple(map(operator.add, (*row, *index), field.origin))
+            field[at] = element if source is None else source.mark(element)
         return
     storage = field.storage
     here = storage.array if isinstance(storage, HostStorage) else storage.to_numpy()
@@ -294,7 +308,7 @@ def set_components(field: Field, at: int, was: np.ndarray, value: Matrix) -> Non
         value: what to set it to.
     """
     index = _index_at(field, at)
-    name = f"{field._called()}[{', '.join(map(str, index)) or 'None'}]"
+    name = f"{field._called()}[{shown_index(field.origin, index)}]"
     if session.recorders and session.tape:
         raise FieldError(
             f"components of {name} can not be set by themselves while "
@@ -314,7 +328,7 @@ def set_components(field: Field, at: int, was: np.ndarray, value: Matrix) -> Non
             Span.of_caller(),
             hint=f"write {name}[k] = value; or change a vector of its own: copy.copy(v)",
         )
-    field[index] = value
+    field[tuple(map(operator.add, index, field.origin))] = value
 
 
 def _index_at(field: Field, at: int) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 import sys
 import weakref
 from typing import Any, NoReturn
@@ -35,6 +34,7 @@ from diffsim.runtime.fields.adjoints import (
     is_followed,
     lost_source,
     make_dual,
+    make_grad,
     narrow_dual,
     place_dual,
 )
@@ -44,6 +44,7 @@ from diffsim.runtime.fields.conversions import (
     element_of,
     index_of,
     kept,
+    number_of,
     row_of,
     scalar_of,
     set_components,
@@ -153,10 +154,11 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         *,
         sparse: bool = False,
         tree: tuple[Any, Place] | None = None,
+        origin: tuple[int, ...] = (),
     ) -> None:
         """Allocate memory, all zeros, as `StorageLayout` describes it (order None: as in C).
 
-        `tree`: the cells of a sparse tree, and where the elements are in it.
+        `tree`: the cells of a sparse tree, and where the elements are in it; `origin`: the first index.
         """
         if self._shape is not None:
             # Kernels compiled for the field have its address and strides in their code.
@@ -181,11 +183,12 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
             handle=weakref.ref(self),  # kernels keep no field alive
             is_grad=self.is_grad,
             place=None if tree is None else tree[1],
+            origin=origin,
         )
-        self._step = self._strides[0] if len(shape) == 1 else 0  # of the fast path of x[i]
+        self._step = form.strides[0] if len(shape) == 1 and not any(origin) else 0  # x[i], fast
         self._shape = shape
         if self.adjoint is not None:
-            self.adjoint.place(shape, order, tree=tree)
+            self.adjoint.place(shape, order, tree=tree, origin=origin)
             self._mem.grad = self.adjoint._mem  # where autodiff finds the gradient
             session.with_grad.add(self)
         if self.duals:
@@ -332,6 +335,11 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         return self.storage.address
 
     @property
+    def origin(self) -> tuple[int, ...]:
+        """The index of its first element: (0, ...), or the `offset` that it was made with."""
+        return self._mem.origin
+
+    @property
     def placed(self) -> bool:
         """Whether its memory is allocated."""
         return self._shape is not None
@@ -370,28 +378,20 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
     def add_grad(self, *, declared: bool = True) -> None:
         """Give the field a gradient of its own shape and type (`declared`: that the program may read)."""
-        if self.declares_grad or not self.dtype.is_float:  # integers have no derivative
-            return
-        self.declares_grad = declared
-        if self.adjoint is None:
-            name = f"{self.given_name}.grad" if self.given_name else ""
-            self.adjoint = Field(
-                self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
-            )
-            if self._shape is not None:
-                self.adjoint.place(self._shape, self._order, tree=self.tree)
-                self._mem.grad = self.adjoint._mem
-                session.with_grad.add(self)
-        if self._shape is not None:
-            # Kernels that use the field are compiled without a gradient: all are compiled anew.
-            for forget in session.at_new_grad:
-                forget()
+        make_grad(self, declared)
 
-    def new_dual(self) -> Field:
-        """Make a dual, which has no place yet."""
-        name = f"{self.given_name}.dual" if self.given_name else ""
+    def new_derivative(self, what: str) -> Field:
+        """Make a gradient ("grad") or "dual" of the field's type, which has no place yet."""
+        name = f"{self.given_name}.{what}" if self.given_name else ""
+        dual = what == "dual"
         return Field(
-            self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_dual=True
+            self.dtype,
+            self.element,
+            name=name,
+            soa=self.soa,
+            kind=self.kind,
+            is_grad=not dual,
+            is_dual=dual,
         )
 
     def add_dual(self) -> None:
@@ -496,7 +496,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
     def _place(self, key: object) -> int:
         """Return the number of an element's first component among the scalars in memory."""
-        return sum(map(operator.mul, index_of(self, key), self._strides))
+        return number_of(self, index_of(self, key))
 
     def fill(self, value: object) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""

@@ -22,6 +22,7 @@ from diffsim.ir import ops
 from diffsim.ir.op import Op, OpDispatch, Tracked
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.fields.conversions import number_of
 from diffsim.runtime.recorder import Recorder
 from diffsim.runtime.session import session
 
@@ -309,7 +310,7 @@ class FieldElement(TrackedFloat):
     def of(cls, field: Field, index: tuple[int, ...]) -> FieldElement:
         """Read an element of a field of scalars."""
         # `float.__new__`, as `__new__` of the class would need the provenance first.
-        made = float.__new__(cls, field._flat[field._place(index)])
+        made = float.__new__(cls, field._flat[number_of(field, index)])
         made.provenance = Provenance.of(field)
         # With the index and the clock a later `+=` can tell that the element is still what was read.
         made.index, made.since = index, session.clock

@@ -109,6 +109,12 @@ class StructField(FieldProtocols, StructFieldLike):
         return shape
 
     @property
+    def origin(self) -> tuple[int, ...]:
+        """The index of its first element along each axis."""
+        origin: tuple[int, ...] = self._first().origin
+        return origin
+
+    @property
     def placed(self) -> bool:
         """Whether its memory is allocated."""
         return bool(self._first().placed)
@@ -318,6 +324,7 @@ def make_struct_field(
     needs_grad: bool,
     layout: object,
     needs_dual: bool = False,
+    offset: object = None,
 ) -> StructField:
     """Make the fields of all members."""
     members: dict[str, Any] = {}
@@ -333,12 +340,14 @@ def make_struct_field(
     for member, m in t.members.items():
         inner = f"{name}.{member}" if name else ""
         if isinstance(m, StructType):
-            members[member] = make_struct_field(m, shape, inner, needs_grad, layout, needs_dual)
+            members[member] = make_struct_field(
+                m, shape, inner, needs_grad, layout, needs_dual, offset
+            )
             continue
         element = m.shape if isinstance(m, TensorType) else ()
         # Members that are integers have no gradient in a field that has one.
         grad, dual = bool(needs_grad) and m.is_float, bool(needs_dual) and m.is_float
-        members[member] = make_field(element, m.scalar, shape, inner, grad, layout, dual)
+        members[member] = make_field(element, m.scalar, shape, inner, grad, layout, dual, offset)
     for needs, what in ((needs_grad, "gradient"), (needs_dual, "dual")):
         if not needs or any(getattr(m, f"needs_{what[:4]}") for m in members.values()):
             continue
@@ -369,6 +378,7 @@ class StructNamespace:
         needs_grad: bool = False,
         layout: object = None,
         needs_dual: bool = False,
+        offset: object = None,
     ) -> StructField:
         """Make a field of structs with these members; see `StructType.field` for the other arguments."""
         if not isinstance(members, dict):
@@ -378,4 +388,4 @@ class StructNamespace:
                 hint='write ds.Struct.field({"pos": ds.types.vector(3, ds.f32)}, shape=n)',
             )
         t = struct_type("struct", members)
-        return make_struct_field(t, shape, name, needs_grad, layout, needs_dual)
+        return make_struct_field(t, shape, name, needs_grad, layout, needs_dual, offset)

@@ -363,6 +363,12 @@ def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.template()",
             )
+        if any(value.origin):
+            raise KernelTypeError(
+                f"{where}: a field with an offset can not be passed as an array",
+                Span.of_caller(),
+                hint=f"annotate it {p.name}: ds.template()",
+            )
         if value.soa or value._strides != packed_strides(value.shape, size_of(dtype)):
             raise KernelTypeError(
                 f"{where}: a field with this layout can not be passed as an array",

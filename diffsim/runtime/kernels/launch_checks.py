@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.errors import GlobalDataAccessError, together
+from diffsim.ir.layout import shown_index
 from diffsim.ir.nodes import Arg, Const, Dim, Mem, Value
 from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import Type, i64, size_of
@@ -500,8 +501,8 @@ def _element_text(mem: Mem, values: _Values, number: int) -> str:
     shape = (
         mem.shape if mem.shape is not None else [values[Dim(i64, mem, k)] for k in range(mem.rank)]
     )
-    at: list[str] = []
+    at: list[int] = []
     for n in reversed(shape):
-        at.insert(0, str(number % n if n else 0))
+        at.insert(0, number % n if n else 0)
         number //= max(n, 1)
-    return f"{mem.name}[{', '.join(at) or 'None'}]"
+    return f"{mem.name}[{shown_index(mem.origin, at)}]"

@@ -22,7 +22,7 @@ from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.field_like import NodeLike
 from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.types.descriptions import describe
-from diffsim.runtime.fields.constructors import checked_shape
+from diffsim.runtime.fields.constructors import checked_offset, checked_shape
 from diffsim.runtime.fields.display import summary
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.sparse_writes import caller
@@ -191,8 +191,13 @@ class Node(NodeLike):
             )
         return dict(zip(axes.numbers, dims, strict=True))
 
-    def place(self, *fields: object) -> Node:
-        """Allocate fields (and their gradients, if any) with the axes of this node."""
+    def place(self, *fields: object, offset: object = None) -> Node:
+        """Allocate fields (and their gradients, if any) with the axes of this node.
+
+        Args:
+            fields: made without a shape.
+            offset: the index of the first element, a number for each axis; 0 if left out.
+        """
         sizes = self._totals()
         # The axes of the field come in the order i, j, k, whatever their order in memory.
         numbers = sorted(sizes)
@@ -221,7 +226,7 @@ class Node(NodeLike):
             for d in (f.adjoint, *f.duals.values()):
                 if d is not None and d.node is not None and d.node.shape != shape:
                     raise _other_shape(d, d.node.shape, shape)
-            f.place(shape, order, tree=tree)
+            f.place(shape, order, tree=tree, origin=self._origin(offset, shape))
             f.node = self
             if tree is not None:
                 # Kernels that deactivate cells of the tree set what is in them to 0: this field, too.
@@ -231,6 +236,18 @@ class Node(NodeLike):
             for node in self._path():
                 node.fields.add(f)
         return self
+
+    def _origin(self, offset: object, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the index of the first element of a field placed here."""
+        if offset is None:
+            return ()
+        if self.cells is not None:
+            raise FieldError(
+                "a field in a sparse tree has no offset",
+                Span.of_caller(),
+                hint="indices below a sparse node count from 0: add the offset to them, x[i + 2]",
+            )
+        return checked_offset(offset, shape)
 
     def _place_derivative(self, f: Field, shape: tuple[int, ...]) -> None:
         """Note where the program places a gradient or dual, which has the layout of its field.

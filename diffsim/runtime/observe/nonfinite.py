@@ -15,6 +15,7 @@ import numpy as np
 
 from diffsim.errors import AccessError, Span
 from diffsim.ir import nodes
+from diffsim.ir.layout import shown_index
 from diffsim.ir.nodes import Atomic, Const, Mem, Store, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import f64, i32
@@ -165,6 +166,10 @@ class Found:
         return f"{self._expression()}{f', in the iteration {where}' if where else ''}"
 
     def _expression(self) -> str:
+        mem = self.origin.mem
+        if mem is not None and any(mem.origin):
+            index = shown_index(mem.origin, [int(k) for k in self.operands[: mem.rank]])
+            return f"{mem.name}[{index}] was NaN before"
         numbers = [_text(v, x) for v, x in zip(self.origin.operands, self.operands, strict=False)]
         name = self.origin.name
         if self.origin.mem is not None:
@@ -199,9 +204,10 @@ class Found:
 
     def _place(self, name: str) -> str:
         """Return the element as a program writes it: x[2, 3], v[2].y."""
-        rank = self.store.mem.rank
+        mem = self.store.mem
+        rank = mem.rank
         at, component = self.index[:rank], self.index[rank:]
-        text = f"{name}[{', '.join(map(str, at)) or 'None'}]"
+        text = f"{name}[{shown_index(mem.origin, at)}]"
         if len(component) == 1 and component[0] < len(_COMPONENTS):
             return f"{text}.{_COMPONENTS[component[0]]}"
         return f"{text}[{', '.join(map(str, component))}]" if component else text
