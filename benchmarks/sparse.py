@@ -150,7 +150,9 @@ def main():
     if args.write:
         page = HERE / "sparse.md"
         head, _, _ = page.read_text(encoding="utf-8").partition("| [ms]")
-        page.write_text(head + text, encoding="utf-8")
+        from diffsim.runtime.files import write_text  # Taichi's Python has no diffsim
+
+        write_text(page, head + text)
 
 
 if __name__ == "__main__":

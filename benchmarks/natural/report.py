@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from diffsim.runtime.files import write_text
+
 Row = dict[str, Any]
 SIZE_NAMES = ("cache", "memory", "8 times")
 
@@ -15,8 +17,8 @@ def write_page(folder: Path, machine: Row, rows: list[Row]) -> None:
     fresh = {key(row) for row in rows}
     everything = sorted([r for r in old if key(r) not in fresh] + rows, key=key)
     data = dict(machine=machine, rows=everything)
-    kept.write_text(json.dumps(data, indent=0) + "\n", encoding="utf-8")
-    (folder / "results.md").write_text(page(folder, machine, everything), encoding="utf-8")
+    write_text(kept, json.dumps(data, indent=0) + "\n")
+    write_text(folder / "results.md", page(folder, machine, everything))
 
 
 def key(row: Row) -> tuple[str, int, int]:

@@ -42,6 +42,7 @@ MAY_BE_BARE = {
     "ir/op.py": "turned into a KernelTypeError where it is raised",
     "ir/ops/shapes.py": "turned into a KernelTypeError by ir/builder.py",
     "lang/builtins/glsl.py": "turned into a KernelTypeError by lang/frontend/calls.py",
+    "lang/builtins/quaternions.py": "turned into a KernelTypeError by lang/builtins/glsl.py",
     "lang/types/linalg.py": "turned into a KernelTypeError by lang/frontend/calls.py",
     "lang/frontend/iteration_spaces.py": "turned into an error of the loop by its caller",
     "ir/types.py": "turned into a KernelTypeError in the same function",
@@ -50,6 +51,7 @@ MAY_BE_BARE = {
     "optim/steps/gradient_norm.py": "a caller's own mistake: it has seen a gradient that is not finite",
     "runtime/disk_cache.py": "keys are made by diffsim itself",
     "runtime/kernels/access_summary.py": "a lookup of its own",
+    "runtime/memory/reserved.py": "turned into a FieldError where the field is made",
     "runtime/fields/conversions.py": "turned into a FieldError in the same function",
 }
 """Files that raise exceptions of Python's, and why users do not see them so."""

@@ -194,6 +194,7 @@ WRITES_BESIDE = {
     "benchmarks/gallery_original.py:load": "in a temporary folder",
     "benchmarks/harness.py:c": "the source of a library that is compiled beside its place",
     "benchmarks/harness.py:reference": "beside its place, and renamed",
+    "benchmarks/natural/worker.py:main": "in a temporary folder",
     "diffsim/ad/disk_states.py:store": "beside its place, and renamed",
     "diffsim/ad/pictures/drawing.py:draw": "to memory",
     "diffsim/backends/cuda/ptx.py:assemble": "in a temporary folder",
