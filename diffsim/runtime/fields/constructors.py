@@ -46,17 +46,14 @@ def checked_shape(shape: object) -> tuple[int, ...]:
 
 def checked_offset(offset: object, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of the first element along each axis: ints, as many as there are axes."""
-    made: list[int] = []
     given: Any = offset if isinstance(offset, (tuple, list)) else (offset,) * min(len(shape), 1)
-    for o in given:
-        try:
-            if isinstance(o, bool):
-                raise TypeError
-            made.append(operator.index(o))
-        except TypeError:
-            made = []
-            break
-    if len(made) != len(shape) or any(abs(o) >= 2**31 for o in made):
+    try:
+        made = [operator.index(o) for o in given]
+    except TypeError:
+        made = []
+    # True is an integer in Python, and never meant as an index.
+    wrong = any(isinstance(o, bool) for o in given) or any(abs(o) >= 2**31 for o in made)
+    if wrong or len(made) != len(shape):
         raise FieldError(
             f"an offset is a whole number for each axis, not {shown(offset)} for shape {shape}",
             Span.of_caller(),
