@@ -170,6 +170,7 @@ from diffsim.runtime.fields.struct_field import StructNamespace as Struct
 from diffsim.runtime.fields.struct_field import make_struct_field as _make_struct_field
 from diffsim.runtime.kernels.kernel import Kernel, kernel
 from diffsim.runtime.kernels.kernel import forget_all as _forget_all
+from diffsim.runtime.layouts.fields_builder import FieldsBuilder
 from diffsim.runtime.layouts.layout_tree import (
     axes,
     deactivate_all_snodes,
@@ -272,6 +273,7 @@ __all__ = [
     "DiffsimError",
     "Field",
     "FieldError",
+    "FieldsBuilder",
     "GlobalDataAccessError",
     "InternalError",
     "Kernel",

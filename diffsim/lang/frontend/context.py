@@ -371,6 +371,12 @@ class TranslationContext:
         """Refuse what can not be compiled in; give a field the name of its variable."""
         # Its shape and layout are compiled in, so it needs both now.
         if is_any_field(value) and not value.placed:
+            if value.destroyed:
+                raise self.type_error(
+                    node,
+                    f"the field {ast.unparse(node)} was given up: its tree is destroyed",
+                    "make another field, or destroy the tree later",
+                )
             raise self.type_error(
                 node,
                 f"the field {ast.unparse(node)} has no place in memory yet",

@@ -22,6 +22,8 @@ class FieldLike:
     """
 
     __slots__ = ()
+    destroyed = False
+    """Whether it was given up with its layout tree."""
     # Declared to the type checker alone: properties here would hide the attributes of subclasses.
     if TYPE_CHECKING:  # attributes in some subclasses, properties in others
 
@@ -80,6 +82,9 @@ class StructFieldLike:
 
         @property
         def placed(self) -> bool: ...
+
+        @property
+        def destroyed(self) -> bool: ...
 
         def call_it(self, name: str) -> None: ...
 

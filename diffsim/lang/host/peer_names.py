@@ -58,7 +58,7 @@ TAICHI: dict[str, dict[str, str]] = {
         "experimental": "leave it out: there are no features on trial",
     },
     "Fields and arrays": {
-        "FieldsBuilder SNode": "use ds.root; fields free their memory when nothing refers to them",
+        "SNode": "use ds.root; fields free their memory when nothing refers to them",
         "ScalarField MatrixField": _FIELD_CLASSES,
         "Ndarray ScalarNdarray VectorNdarray MatrixNdarray": _ARRAYS,
         "any_arr ext_arr": "use ds.types.ndarray()",

@@ -11,7 +11,7 @@ import functools
 import itertools
 import sys
 import weakref
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -71,8 +71,8 @@ _FIXED = frozenset(["dtype", "element", "is_dual", "is_grad", "number", "version
 """Attributes that are set once."""
 _CHANGING = frozenset(
     (
-        "given_name kind source adjoint declares_grad duals declares_dual tree node _exported _flat "
-        "_mem _order _shape _shared _step _storage _strides soa"
+        "given_name kind source adjoint declares_grad destroyed duals declares_dual tree node "
+        "_exported _flat _mem _order _shape _shared _step _storage _strides soa"
     ).split()
 )
 """Attributes that diffsim itself sets again."""
@@ -143,6 +143,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         # (of a mask: its cells).
         self.tree: tuple[Any, Place] | None = None
         self.node: Any = None
+        self.destroyed = False  # with its tree
 
     # ---- storage
 
@@ -160,7 +161,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
         `tree`: the cells of a sparse tree, and where the elements are in it; `origin`: the first index.
         """
-        if self._shape is not None:
+        if self._shape is not None or self.destroyed:
             # Kernels compiled for the field have its address and strides in their code.
             raise FieldError(
                 f"{self.name} already has its place", Span.of_caller(), hint="place each field once"
@@ -267,13 +268,6 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         if not hint and not name.startswith("_") and hasattr(np.ndarray, name):
             hint = f"write {self._array_text()}.{name}"
         raise no_attribute(self.in_words(), name, _PUBLIC, hint)
-
-    def _not_placed(self) -> NoReturn:
-        raise FieldError(
-            f"{self.name} has no place in memory yet",
-            Span.of_caller(),
-            hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
-        )
 
     def __dir__(self) -> list[str]:
         return [*_PUBLIC, *(name for name in object.__dir__(self) if name.startswith("__"))]

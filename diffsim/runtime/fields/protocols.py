@@ -59,6 +59,7 @@ class FieldProtocols:
     """The base of fields and of fields of structs."""
 
     to_numpy: Any
+    destroyed: bool
     in_words: Any
     __getitem__: Any
     if TYPE_CHECKING:
@@ -73,6 +74,20 @@ class FieldProtocols:
 
         @property
         def node(self) -> Any: ...
+
+    def _not_placed(self) -> NoReturn:
+        """Raise FieldError: the field has no memory."""
+        if self.destroyed:
+            raise FieldError(
+                f"{self.name} was given up: the tree that it was placed in is destroyed",
+                Span.of_caller(),
+                hint="make another field, or destroy the tree later",
+            )
+        raise FieldError(
+            f"{self.name} has no place in memory yet",
+            Span.of_caller(),
+            hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
+        )
 
     def parent(self, n: int = 1) -> Any:
         """Return the node of the layout tree that the field is placed in; the n-th around it."""

@@ -143,6 +143,11 @@ class StructField(FieldProtocols, StructFieldLike):
             raise no_dual(self)
         return self._of_members(found)
 
+    @property
+    def destroyed(self) -> bool:  # type: ignore[override]
+        """Whether it was given up with its layout tree."""
+        return bool(self._first().destroyed)
+
     def _of_members(self, found: dict[str, Any]) -> StructField:
         """Return a field of structs with the types of these members."""
         t = self.type

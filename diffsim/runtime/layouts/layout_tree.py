@@ -80,6 +80,9 @@ class Node(NodeLike):
         fields: those placed here or below: a tree does not keep them.
     """
 
+    finalized = False
+    """Whether the whole tree is complete, of its root."""
+
     def __init__(
         self, above: Node | None, sizes: dict[int, int], kind: str = "dense", chunk: int = 0
     ) -> None:
@@ -94,6 +97,7 @@ class Node(NodeLike):
             assert above is not None
             self.cells = self._new_cells(above)
         if above is not None:
+            above.check_open()
             above.below.append(weakref.ref(self))
 
     def _new_cells(self, above: Node) -> Cells:
@@ -198,6 +202,7 @@ class Node(NodeLike):
             fields: made without a shape.
             offset: the index of the first element, a number for each axis; 0 if left out.
         """
+        self.check_open()
         sizes = self._totals()
         # The axes of the field come in the order i, j, k, whatever their order in memory.
         numbers = sorted(sizes)
@@ -236,6 +241,15 @@ class Node(NodeLike):
             for node in self._path():
                 node.fields.add(f)
         return self
+
+    def check_open(self) -> None:
+        """Raise FieldError if nothing can be added to the tree any more."""
+        if self._path()[0].finalized:
+            raise FieldError(
+                "this tree of fields is complete: finalize() was called",
+                Span.of_caller(),
+                hint="place all fields before, or make another ds.FieldsBuilder()",
+            )
 
     def _origin(self, offset: object, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the index of the first element of a field placed here."""
