@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ class ArrayAnnotation:
 
     dtype: Any = None
     ndim: int | None = None
+    element_dim: int | None = None
 
 
 @entries("__call__ field ndarray")
@@ -78,7 +80,7 @@ def as_of_now(t: object) -> Any:
     """Return a type given by a user, with types that follow the defaults resolved."""
     # Resolved at each use: a kernel that is compiled after another `ds.init` has other types.
     if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
-        return ArrayAnnotation(t.dtype.now, t.ndim)
+        return dataclasses.replace(t, dtype=t.dtype.now)
     return t.now if isinstance(t, DefaultTensor) else t
 
 

@@ -195,7 +195,7 @@ FIELDS: dict[str, str] = {
     "to_paddle from_paddle": _BRIDGES,
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
     "get_scalar_field": "index the component: x[i][0]; from Python x.to_numpy()[..., 0]",
-    "get_member_field vars": "write the member: x.position",
+    "vars": "write the member: x.position",
     "requires_grad": "write x.needs_grad",
     "clone": "write ds.clone(x)",
     "list": "write x.to_numpy().tolist()",

@@ -45,12 +45,22 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
     sparse_matrix_builder = staticmethod(template)
 
     @staticmethod
-    def ndarray(dtype: object = None, ndim: int | None = None) -> ArrayAnnotation:
+    def ndarray(
+        dtype: object = None,
+        ndim: int | None = None,
+        element_dim: int | None = None,
+        *,
+        needs_grad: bool | None = None,
+        boundary: str = "unsafe",
+    ) -> ArrayAnnotation:
         """Annotate a NumPy array or `ds.ndarray`, passed without a copy.
 
         Args:
             dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
             ndim: number of axes (without those of the element); any if left out.
+            element_dim: 0 for numbers, 1 for vectors, 2 for matrices; any if left out.
+            needs_grad: changes nothing, since arrays know whether they have a gradient.
+            boundary: "unsafe": indices are inside of the array, which `debug=True` checks.
         """
         # A default type is resolved when the kernel is compiled, not here.
         if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):
@@ -62,7 +72,20 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
                 Span.of_caller(),
                 hint="write ndim=1, 2, ...",
             )
-        return ArrayAnnotation(dtype, ndim)
+        if element_dim not in (None, 0, 1, 2) or isinstance(element_dim, bool):
+            raise FieldError(
+                f"element_dim is 0, 1 or 2, not {shown(element_dim)}",
+                Span.of_caller(),
+                hint="0 for numbers, 1 for vectors, 2 for matrices",
+            )
+        if boundary != "unsafe":
+            raise FieldError(
+                f"boundary={shown(boundary)} is not there: indices are not clamped",
+                Span.of_caller(),
+                hint="clamp them in the kernel, a[ds.max(0, ds.min(i, a.shape[0] - 1))]; "
+                "ds.init(debug=True) reports those outside",
+            )
+        return ArrayAnnotation(dtype, ndim, element_dim)
 
     @staticmethod
     def vector(n: int, dtype: object) -> TensorType:

@@ -514,8 +514,8 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
             if lost:
                 tape.lost(lost)
 
-    def to_numpy(self, dtype: Any = None) -> np.ndarray:
-        """Return a copy: an array of shape `field.shape` + shape of one element."""
+    def to_numpy(self, dtype: Any = None, *, keep_dims: bool = False) -> np.ndarray:
+        """Return a copy: an array of shape `field.shape` + shape of one element (`keep_dims`: n x 1)."""
         if dtype is not None:
             try:
                 dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
@@ -525,7 +525,8 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
                     Span.of_caller(),
                     hint="give a type of NumPy, such as np.float64",
                 ) from None
-        made = self._storage.to_numpy(dtype).reshape(self.shape + self.element)
+        element = (self.n, self.m) if keep_dims and self.element else self.element
+        made = self._storage.to_numpy(dtype).reshape(self.shape + element)
         if session.recorders and is_followed(self):
             return Provenance.of(self).mark_array(made)
         return made

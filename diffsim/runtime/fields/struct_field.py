@@ -25,7 +25,8 @@ from diffsim.runtime.fields.variable_names import name_of
 from diffsim.tracebacks import entries, entry
 
 _METHODS = (
-    "copy_from dual fill from_numpy grad keys name needs_dual needs_grad parent placed shape to_numpy type"
+    "copy_from dual fill from_numpy get_member_field grad keys name needs_dual needs_grad parent placed "
+    "shape to_numpy type"
 ).split()
 """The public attributes besides the members, as `dir` and messages list them."""
 
@@ -221,6 +222,16 @@ class StructField(FieldProtocols, StructFieldLike):
         # Member by member, each of which reports to the tape as any field.
         for member, f in self._struct.items():
             f[key] = given[member]
+
+    def get_member_field(self, key: str) -> Any:
+        """Return the field of a member, by its name."""
+        if key not in self._struct:
+            raise FieldError(
+                f"{self.in_words()} has no member {shown(key)}",
+                Span.of_caller(),
+                hint=f"its members are {', '.join(self._struct)}",
+            )
+        return self._struct[key]
 
     def to_numpy(self) -> dict[str, Any]:
         """Return a copy: an array for each member, by name."""

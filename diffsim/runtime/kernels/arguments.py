@@ -398,6 +398,13 @@ def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
             Span.of_caller(),
             hint="reshape the array, or leave ndim out of the annotation",
         )
+    if want.element_dim is not None and want.element_dim != len(dtype.shape):
+        raise KernelTypeError(
+            f"an element of {where} has {want.element_dim} axes, one of this array is {an(dtype)}",
+            Span.of_caller(),
+            hint="pass an array made by ds.Vector.ndarray, or name the element in the annotation: "
+            "dtype=ds.types.vector(3, ds.f32)",
+        )
     # 32-bit index arithmetic is faster on GPUs and in vectors, and is right up to this length of an axis.
     large = any(n > 2**31 - 1 for n in shape)
     return ArrayKind(dtype, len(shape), grad, large, is_grad)
