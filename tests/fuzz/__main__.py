@@ -94,7 +94,7 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return decomposed.make(seed), [
             ("decomposed", functools.partial(decomposed.verdict, seed=seed))
         ]
-    if seed % 32 == 1:
+    if seed % 32 == 13:
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 32 == 17:
         return repeatable.make(seed), [

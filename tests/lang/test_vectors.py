@@ -374,6 +374,7 @@ def test_constructors_in_python(cpu):
     assert ds.Matrix.zero(ds.i32, 2, 1).to_list() == [[0], [0]]
     assert ds.Matrix.one(ds.f64, 2).to_list() == [1, 1]
     assert ds.Vector.unit(3, 2).to_list() == [0, 0, 1]
+    assert repr(ds.Vector.unit(3, 2, float).to_list()[2]) == "1.0"
     assert ds.Matrix.diag(2, 3.0).to_list() == [[3, 0], [0, 3]]
     assert ds.Matrix([[1, 2], [3, 4]], ds.f64).to_numpy().dtype == np.float64
     assert ds.Vector([0.1], ds.f32)[0] == float(np.float32(0.1))
@@ -716,3 +717,21 @@ def test_filling_fields_in_kernels(cpu):
     assert y[None] == 3.0
     assert v.to_numpy().tolist() == [[1, 2]] * 4
     assert a.grad[None] == 9 * 2 * 1.5 + 2
+
+
+def test_unit_vectors_are_steps_between_elements_and_lists_are_vectors_for_those_that_are_one(cpu):
+    ds = cpu
+    x = ds.field(ds.f32, shape=(3, 4))
+    x.from_numpy(np.arange(12, dtype=np.float32).reshape(3, 4))
+    out = ds.Vector.field(3, ds.f32, shape=2)
+
+    @ds.kernel
+    def run(a: ds.f32):
+        for I in ds.grouped(ds.ndrange((1, 2), (2, 3))):
+            v = ds.Vector([a, a, a])
+            out[0] = v
+            v = [x[I + ds.Vector.unit(2, 1)], x[I - ds.Vector.unit(2, 0)], 7]
+            out[1] = v
+
+    run(2.5)
+    assert out.to_numpy().tolist() == [[2.5, 2.5, 2.5], [7, 2, 7]]

@@ -12,7 +12,7 @@ from typing import Any
 
 from diffsim.ir.nodes import Atomic, Block, Const, Mem, Store, Value
 from diffsim.ir.traversal import statements
-from diffsim.ir.types import an
+from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import (
     calls,
     iteration_spaces,
@@ -192,6 +192,8 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
         thing = cx.value(
             thing, target, like=have if isinstance(old, (Value, KernelLocal)) else None
         )
+    elif isinstance(thing, (list, tuple)) and (vector := _tensor_type(old)):
+        thing = cx.value(thing, target, name, vector)
     # A copy: lists are values in kernels, as vectors are.
     elif isinstance(thing, list):
         thing = list(thing)
@@ -214,6 +216,12 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
         )
     # No code is emitted: in SSA an assignment is a new binding of the name.
     env[name] = thing
+
+
+def _tensor_type(old: object) -> Type | None:
+    """Return the type of a local that is a vector or matrix: a list that it is given is one, too."""
+    t = old.mem.dtype if isinstance(old, KernelLocal) else getattr(old, "type", None)
+    return t if isinstance(t, Type) and t.shape else None
 
 
 def stored(

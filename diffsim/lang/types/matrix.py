@@ -140,8 +140,8 @@ class Matrix(OpDispatch, CompiledByValue):
         return Matrix(np.eye(n), dt)
 
     @staticmethod
-    def unit(n: int, i: int, dt: object = float) -> Matrix:
-        """Return the i-th unit vector of n elements."""
+    def unit(n: int, i: int, dt: object = int) -> Matrix:
+        """Return the i-th unit vector of n elements, of integers where `dt` does not say."""
         need_size(n)
         if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < n:
             raise FieldError(

@@ -70,8 +70,8 @@ class Vector:
         return filled(1, dt, n, None)
 
     @staticmethod
-    def unit(n: int, i: int, dt: object = float) -> Matrix:
-        """Return the i-th unit vector of n elements."""
+    def unit(n: int, i: int, dt: object = int) -> Matrix:
+        """Return the i-th unit vector of n elements, of integers where `dt` does not say."""
         return Matrix.unit(n, i, dt)
 
 
