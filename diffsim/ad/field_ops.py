@@ -150,7 +150,7 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
     has = x.grad is not None if needs_grad is None else needs_grad
     made: Field = make_field(x.element, x.dtype, None, "", has, None, x.needs_dual)
     # Same layout, so that the copy below is one of memory.
-    for f in (made, made.grad, *made.duals.values()):
+    for f in (made, made.adjoint, *made.duals.values()):
         if f is not None:
             f.kind, f.soa = x.kind, x.soa
     made.place(x.shape, x._order, origin=x.origin)

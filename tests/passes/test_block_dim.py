@@ -148,6 +148,7 @@ def test_replace_keeps_what_it_is_not_given():
         FixedOrder(frozenset([add]), serial=False),
         True,
         Uniform(frozenset([add]), frozenset()),
+        active=object(),
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:
