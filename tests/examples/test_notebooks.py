@@ -55,7 +55,7 @@ def words(printed):
 def run_cells(file):
     """Execute the cells in one namespace; show what their last expressions are as Jupyter does."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    os.environ["COLUMNS"] = "80"  # the width of what is shown, whatever pytest's workers are given
+    os.environ["COLUMNS"] = "120"  # the width of what is shown, whatever pytest's workers are given
     for k, text, expected in cells_of(file):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
