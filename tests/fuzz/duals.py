@@ -245,7 +245,7 @@ class Shim:
 
         def launch(*args):
             rows = self.rows.get(f.__name__, {})
-            names = [name for name in f.__code__.co_names if name not in rows]
+            names = [name for name in names_in(f.__code__) if name not in rows]
             self.mention([*names, *(["h"] if "heard" in names else [])])
             for name, of in rows.items():
                 self.fields[name].named_rows |= {(row(args[0]),) for row in of}
@@ -309,6 +309,12 @@ def rows_named(tree, fields):
                 made = [eval(f"lambda t: {i}") for i in set(firsts)]
                 found.setdefault(f.name, {})[name] = made
     return found
+
+
+def names_in(code):
+    """The global names in a function's code, and in its comprehensions, which have code of their own."""
+    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    return [*code.co_names, *itertools.chain.from_iterable(map(names_in, inner))]
 
 
 class Cell:
