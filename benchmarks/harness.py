@@ -167,7 +167,7 @@ class Bench:
         print(json.dumps(line | dict(work=work, like=like)), flush=True)
 
     def check(self, figure, value, reference, tolerance=1e-3):
-        """Print how far a figure's result is from a reference; outside of `tolerance` it is wrong."""
+        """Print how far a figure's result is from a reference; outside `tolerance` it is wrong."""
         error = relative_error(value, reference)
         print(json.dumps(dict(check=figure, error=error, tolerance=tolerance)), flush=True)
 

@@ -228,7 +228,7 @@ from diffsim.runtime.session import session as _session
 
 __version__ = "0.1.0"
 
-# The language can not import the runtime, which is built on top of it: it is given what it needs of it here,
+# The language cannot import the runtime, which is built on top of it: it is given what it needs of it here,
 # when both are loaded. Modules of the language call these functions only while a program runs.
 _install(
     _RuntimeHooks(

@@ -259,7 +259,7 @@ class DiffsimError(UserError):
 
     Args:
         message: what is wrong, in the user's words.
-        span: where; None only for mistakes outside of any source line.
+        span: where; None only for mistakes outside any source line.
         hint: what to do instead.
     """
 
@@ -269,14 +269,14 @@ class DiffsimError(UserError):
     def __init__(self, message: str, span: Span | None, hint: str | None = None) -> None:
         hint = hint or self.advice
         super().__init__(_render(message, span, hint))
-        # An exception inside of diffsim that led to this one is of no interest to the user.
+        # An exception inside diffsim that led to this one is of no interest to the user.
         self.__suppress_context__ = True
         self.message = message
         self.span = span
         self.hint = hint
 
     def __reduce__(self) -> Any:
-        """Pickle the finished text and the attributes: the constructor's arguments can not be recovered.
+        """Pickle the finished text and the attributes: the constructor's arguments cannot be recovered.
 
         Pools of processes pickle the errors of their workers.
         """
@@ -322,7 +322,7 @@ class OperationError(FieldError, TypeError):
 
 
 class UnknownAttributeError(FieldError, AttributeError):
-    """A name that an object does not have, or one that can not be assigned."""
+    """A name that an object does not have, or one that cannot be assigned."""
 
 
 _SWITCH = 'ds.init(rules="lifted")'
@@ -337,7 +337,7 @@ def or_lifted(advice: str) -> str:
 
 
 class AutodiffError(DiffsimError):
-    """A gradient that diffsim can not give exactly, refused where it is asked for.
+    """A gradient that diffsim cannot give exactly, refused where it is asked for.
 
     Attributes:
         narrower: of a refusal by a rule, the option that would lift it for one kernel or tape.
@@ -415,7 +415,7 @@ def place_of(error: AutodiffError) -> tuple[object, ...]:
 
 
 class KernelSimplicityError(AutodiffError):
-    """The gradient of a kernel outside of the kernel simplicity rule was asked for."""
+    """The gradient of a kernel outside the kernel simplicity rule was asked for."""
 
 
 class GlobalDataAccessError(AutodiffError):
@@ -452,7 +452,7 @@ class SolveError(DiffsimError, ArithmeticError):
 
 
 class BackendError(DiffsimError):
-    """Something that the chosen backend can not do."""
+    """Something that the chosen backend cannot do."""
 
 
 class InternalError(DiffsimError):

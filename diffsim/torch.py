@@ -53,7 +53,7 @@ def wrap(
 
     Raises:
         FieldError: at a call: a tensor does not fit.
-        AutodiffError: and its kind: a gradient can not be given; at the call, or in `backward`.
+        AutodiffError: and its kind: a gradient cannot be given; at the call, or in `backward`.
     """
     pytorch()
     if function is None:

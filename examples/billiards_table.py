@@ -17,7 +17,7 @@ TABLES = Path(__file__).parent / "tables"
 
 
 class TableError(ValueError):
-    """A file of a table that can not be used; the message says where and what to do."""
+    """A file of a table that cannot be used; the message says where and what to do."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ DEPTH = 1e-3  # of the sheet [m]
 
 
 class MeshError(ValueError):
-    """A mesh that can not be used; the message says why."""
+    """A mesh that cannot be used; the message says why."""
 
 
 def check(points: np.ndarray, triangles: np.ndarray) -> None:
@@ -66,7 +66,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         mesh = meshio.read(path)
     except (Exception, SystemExit) as error:  # meshio ends the program where it knows no format
-        raise MeshError(f"{path} can not be read by meshio: {error}") from None
+        raise MeshError(f"{path} cannot be read by meshio: {error}") from None
     cells = [block.data for block in mesh.cells if block.type == "triangle"]
     triangles = np.concatenate(cells) if cells else np.zeros((0, 3), int)
     try:

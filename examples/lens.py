@@ -28,7 +28,7 @@ KEYS = ("focal_length", "aperture", "angles", "film", "surfaces")
 
 
 class LensError(ValueError):
-    """A file of a lens that can not be used; the message says where and what is needed."""
+    """A file of a lens that cannot be used; the message says where and what is needed."""
 
 
 def need(good: bool, where: str, what: str) -> None:

@@ -77,7 +77,7 @@ class Fluid:
 
         @ds.func
         def at(i, j):
-            """The pressure, which is 0 outside of the box."""
+            """The pressure, which is 0 outside the box."""
             p = 0.0
             if i >= 0 and i < n and j >= 0 and j < n:
                 p = pressure[i, j]

@@ -33,7 +33,7 @@ LOWEST, HIGHEST = np.array([0.01, 0, 0, -3.1, -30]), np.array([100, 10, 10, 3.1,
 
 
 class MeasurementError(ValueError):
-    """A file of measurements that can not be used; the message says where and what is needed."""
+    """A file of measurements that cannot be used; the message says where and what is needed."""
 
 
 def read(path: Path) -> tuple[np.ndarray, float]:
@@ -43,7 +43,7 @@ def read(path: Path) -> tuple[np.ndarray, float]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise MeasurementError(
-            f"{path} can not be read: {reason}; a file to start from is {MEASURED}"
+            f"{path} cannot be read: {reason}; a file to start from is {MEASURED}"
         ) from None
     kept = [(k, line) for k, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
     names = [name.strip() for name in kept[0][1].split(",")] if kept else []

@@ -37,7 +37,7 @@ EVERY = 4  # steps a frame
 
 
 class BathymetryError(ValueError):
-    """A file of depths that can not be used."""
+    """A file of depths that cannot be used."""
 
 
 def read(path: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -422,7 +422,7 @@ def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
         def backward(mul):
             scale.grad(mul)
 
-    On a tape the launches inside of it are not differentiated; `backward` is called in their place,
+    On a tape the launches inside it are not differentiated; `backward` is called in their place,
     with the same arguments.
     """
     _check_runs_at_once(function, "ds.ad.grad_replaced")
@@ -542,7 +542,7 @@ class NoGrad:
         def update_all(): ...
 
     Fields that the code stores to forget what they had to do with the loss; kernels may return
-    values. Outside of a tape it changes nothing.
+    values. Outside a tape it changes nothing.
     """
 
     def __reduce__(self) -> str:

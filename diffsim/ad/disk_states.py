@@ -35,7 +35,7 @@ class DiskStates:
             self.folder = Path(tempfile.mkdtemp(prefix="diffsim-states-", dir=where))
         except OSError as problem:
             raise FieldError(
-                f"states can not be written to {where or tempfile.gettempdir()}: {problem.strerror}",
+                f"states cannot be written to {where or tempfile.gettempdir()}: {problem.strerror}",
                 Span.of_caller(),
                 hint="give a folder that can be written to: disk='/path/to/folder'",
             ) from problem
@@ -74,7 +74,7 @@ class DiskStates:
 
     def _full(self, what: str, problem: OSError, size: str = "") -> AutodiffError:
         return AutodiffError(
-            f"{what} can not be written to {self.folder}: {problem.strerror} "
+            f"{what} cannot be written to {self.folder}: {problem.strerror} "
             f"({size}{memory_size(self._used)} are there)",
             Span.of_caller(),
             hint="give a folder on another disk (disk='/path/to/folder'), or more memory=, so that fewer "
@@ -128,7 +128,7 @@ class DiskState:
 
 def _not_back(what: str, path: Path, problem: Exception) -> AutodiffError:
     return AutodiffError(
-        f"{what} can not be read back from {path}: {problem}",
+        f"{what} cannot be read back from {path}: {problem}",
         Span.of_caller(),
         hint="leave the files alone until the backward pass has ended, and run the program again",
     )

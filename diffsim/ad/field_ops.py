@@ -60,7 +60,7 @@ def copy(
     if count is None and all(isinstance(o, int) and o == 0 for o in (dest_offset, src_offset)):
         dst.copy_from(src)
     else:
-        refuse_sparse_field(dst, "a part of it can not be set by ds.copy")
+        refuse_sparse_field(dst, "a part of it cannot be set by ds.copy")
         row = _copy_part(dst, src, dest_offset, src_offset, count)
     # Errors about this write then name the line that called `ds.copy`.
     dst.versions.by_caller(row)
@@ -71,7 +71,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
     runs = [_run(f, start, count) for f, start in ((dst, to), (src, at))]
     if dst.element != src.element or runs[0].size != runs[1].size:
         raise FieldError(
-            f"{runs[1].size} elements of {src.name} of shape {src.element} can not be copied into "
+            f"{runs[1].size} elements of {src.name} of shape {src.element} cannot be copied into "
             f"{runs[0].size} of {dst.name} of shape {dst.element}",
             Span.of_caller(),
             hint="give count, the number of elements",

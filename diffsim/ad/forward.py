@@ -33,7 +33,7 @@ _latest: weakref.ref[FwdMode] | None = None
 @entries("__enter__ __exit__ __reduce_ex__")
 @checked_methods("__init__ tangents")
 class FwdMode(Explained):
-    """Computes tangents along with what runs inside of `with`: directional derivatives, in one run.
+    """Computes tangents along with what runs inside `with`: directional derivatives, in one run.
 
         with ds.ad.FwdMode(loss=loss, param=x):
             simulate()
@@ -53,7 +53,7 @@ class FwdMode(Explained):
         clear_gradients: whether all duals are set to 0 on entry.
 
     Raises:
-        AutodiffError: and its kind, in the line whose tangent can not be given.
+        AutodiffError: and its kind, in the line whose tangent cannot be given.
         FieldError: a seed that does not fit.
     """
 
@@ -87,7 +87,7 @@ class FwdMode(Explained):
         tape = session.tape
         if tape is not None:
             raise AutodiffError(
-                f"{tape.work.words} already, and forward mode can not run inside of it",
+                f"{tape.work.words} already, and forward mode cannot run inside it",
                 Span.of_caller(),
                 hint=f"do it {tape.work.outside}",
             )
@@ -239,7 +239,7 @@ def clear_duals() -> None:
 
 @contextlib.contextmanager
 def latest_block_kept() -> Iterator[None]:
-    """Run blocks inside of another one, which put back all duals: its tangents can be read afterwards."""
+    """Run blocks inside another one, which put back all duals: its tangents can be read afterwards."""
     global _latest
     before = _latest
     try:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class EnclosingRecorder(ABC):
-    """A recorder whose record will be differentiated, as code inside of its block sees it.
+    """A recorder whose record will be differentiated, as code inside its block sees it.
 
     Functions with a gradient of their own and checkpointed rollouts become one entry there. Under any other
     recorder they run as plain code: it records a trace, or what no gradient flows through.
@@ -451,7 +451,7 @@ class TapeRecorder(EnclosingRecorder):
         """Note that another thread has written to a field meanwhile (`Witness`)."""
         self.integrity.written_elsewhere(f, who, span)
 
-    # ---- code inside of the block with recorders of its own
+    # ---- code inside the block with recorders of its own
 
     def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
         self.recorded()

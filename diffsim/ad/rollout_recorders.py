@@ -28,7 +28,7 @@ class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
 
     Attributes:
         gives_gradients: whether there was a function with a gradient of its own, which may read anything.
-        rollout_bytes: what rollouts inside of the steps hold.
+        rollout_bytes: what rollouts inside the steps hold.
     """
 
     trace: Any  # a `StepTrace`, or what passes its events on to one
@@ -87,7 +87,7 @@ class CarryRecorder(NullRecorder):
     """Notes what a step reads and writes, to find fields that are missing from the state.
 
     It makes no entries: the rollout as a whole becomes one of the recorder around it (`outer`). A rollout
-    inside of a step of another one leaves its trace there too.
+    inside a step of another one leaves its trace there too.
 
     Attributes:
         written: fields that are not in the state and that steps write.
@@ -270,7 +270,7 @@ class FirstRunRecorder(RepeatRecorder):
     def __init__(self, body: TapeRecorder, carry: CarryRecorder) -> None:
         super().__init__(body)
         self.carry = carry
-        # What functions and rollouts inside of the step report to the trace is watched as well.
+        # What functions and rollouts inside the step report to the trace is watched as well.
         self.trace = carry
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> Any:

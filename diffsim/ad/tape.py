@@ -71,7 +71,7 @@ from diffsim.tracebacks import entries
 @entries("__enter__ __exit__ __reduce_ex__ stats")
 @checked_methods("__init__ backward replay save zero reset on_backward record_func")
 class Tape(Drawn):
-    """Records what runs inside of `with`, for gradients.
+    """Records what runs inside `with`, for gradients.
 
     With a loss the gradients are computed at the end of the block:
 
@@ -209,7 +209,7 @@ class Tape(Drawn):
         # Only the innermost recorder hears of a launch: the outer record would have a gap.
         if session.tape is not None:
             raise AutodiffError(
-                f"{session.tape.work.words} already, and tapes can not be nested",
+                f"{session.tape.work.words} already, and tapes cannot be nested",
                 Span.of_caller(),
                 hint=f"begin the tape {session.tape.work.outside}",
             )
@@ -248,7 +248,7 @@ class Tape(Drawn):
             self.loss.fill(0)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        # Ends first, also after an error: nothing must be recorded outside of the block.
+        # Ends first, also after an error: nothing must be recorded outside the block.
         whole = self.recorder.end(failed=error is not None)
         # The user's exception goes on; a record that stops half-way is not differentiated.
         if error is not None:
@@ -329,7 +329,7 @@ class Tape(Drawn):
 
         Raises:
             AutodiffError: nothing was recorded, `ds.init` was called since, a kernel uses other
-                fields now; the tape holds what can not run without Python (see docs/autodiff.md); no
+                fields now; the tape holds what cannot run without Python (see docs/autodiff.md); no
                 launch has such an argument, or the launches had different ones.
             KernelStateError: a number that was compiled in has changed.
             AccessError: a check in a kernel (`debug=True`) failed.
@@ -371,8 +371,8 @@ class Tape(Drawn):
             filename: where; a file that is there is replaced when all is written.
 
         Raises:
-            AutodiffError: the tape can not be replayed (see `replay`), or holds text for LLVM.
-            FieldError: the file can not be written; one that was there stays as it was.
+            AutodiffError: the tape cannot be replayed (see `replay`), or holds text for LLVM.
+            FieldError: the file cannot be written; one that was there stays as it was.
         """
         need_path(filename, "the filename")
         replay = self._checked_replay("save")
@@ -404,7 +404,7 @@ class Tape(Drawn):
         """
         if session.tape is not None:
             raise AutodiffError(
-                f"the backward pass can not run while {session.tape.work.words}"
+                f"the backward pass cannot run while {session.tape.work.words}"
                 + (": its gradients would have no tangents" if session.tape.tangents else ""),
                 Span.of_caller(),
                 hint=f"call backward {session.tape.work.outside}",
@@ -488,7 +488,7 @@ class Tape(Drawn):
             replay.checked = True
 
     def _check_program(self) -> None:
-        """Refuse what can not be differentiated, whatever the loss is; compiles all adjoints."""
+        """Refuse what cannot be differentiated, whatever the loss is; compiles all adjoints."""
         record, recorder = self.recorder.record, self.recorder
         check_seeds(record)
         # Before the adjoints: whether a write from Python clears its gradient depends on it.

@@ -237,7 +237,7 @@ class Interpreter:
             self.memory[s.mem] = self.unset((max(0, int(self.value(s.count))),), s.mem.dtype)
         elif isinstance(s, InlineLLVM):
             raise BackendError(
-                f"{s.name} is LLVM text, which Python can not run",
+                f"{s.name} is LLVM text, which Python cannot run",
                 s.span,
                 hint="run the program with ds.init(arch=ds.cpu)",
             )
@@ -311,7 +311,7 @@ def _inside(name: str, at: tuple[int, ...], shape: tuple[int, ...], span: Span) 
     if not all(0 <= i < n for i, n in zip(at, shape, strict=False)):
         whole = shape[: len(at)]
         raise AccessError(
-            f"the index {list(at)} is outside of {name}, of shape {whole}",
+            f"the index {list(at)} is outside {name}, of shape {whole}",
             span,
             hint="indices start at 0 and none counts from the end: look at where this one comes from",
         )

@@ -18,7 +18,7 @@ _RUNS = '\nif __name__ == "__main__":'
 
 
 def folder() -> Path:
-    """Return where the examples are: in an installed package inside of it, in a clone beside it.
+    """Return where the examples are: in an installed package inside it, in a clone beside it.
 
     Raises:
         Failure: there are none.

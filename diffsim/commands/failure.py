@@ -2,7 +2,7 @@
 
 
 class Failure(Exception):
-    """A command that can not do what it was asked for; the text says what to do instead.
+    """A command that cannot do what it was asked for; the text says what to do instead.
 
     Args:
         text: one line.

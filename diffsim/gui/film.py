@@ -128,4 +128,4 @@ class Video:
             return
         said = process.communicate()[1].decode(errors="replace").strip().split("\n")[-1]
         if process.returncode:
-            raise refuse(f"ffmpeg can not make {self.path}: {said}", NO_FFMPEG)
+            raise refuse(f"ffmpeg cannot make {self.path}: {said}", NO_FFMPEG)

@@ -2,7 +2,7 @@
 
 Images are arrays of u32, row by row from the top, a pixel being 0xAABBGGRR: in memory red, green, blue,
 alpha. A shape covers a pixel by ``radius - distance`` of the pixel's centre, between 0 and 1: its edge fades
-over the last pixel inside of the radius, as Taichi users know it. Colours given by users are 0xRRGGBB.
+over the last pixel inside the radius, as Taichi users know it. Colours given by users are 0xRRGGBB.
 
 Shapes are drawn in their order, later ones over earlier ones. The lanes are bands of rows: each goes through
 all shapes and draws what of them lies in its rows, so no two lanes write one pixel.
@@ -59,7 +59,7 @@ def _packed(color):
 
 @func
 def _is_near(x, y):
-    """Return whether a place can be a corner: no NaN, no infinity, nothing that f32 can not resolve."""
+    """Return whether a place can be a corner: no NaN, no infinity, nothing that f32 cannot resolve."""
     return abs(x) < 1e9 and abs(y) < 1e9
 
 

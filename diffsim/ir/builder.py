@@ -71,7 +71,7 @@ class Builder:
 
     @contextlib.contextmanager
     def block(self) -> Iterator[list[Stmt]]:
-        """Collect the statements emitted inside of the `with` in a list of their own."""
+        """Collect the statements emitted inside the `with` in a list of their own."""
         # Blocks nest like calls: the list under construction is swapped out and back in.
         outer, self.stmts = self.stmts, []
         try:
@@ -81,7 +81,7 @@ class Builder:
 
     @contextlib.contextmanager
     def at(self, span: Span) -> Iterator[None]:
-        """Give the statements emitted inside of the `with` that line."""
+        """Give the statements emitted inside the `with` that line."""
         outer, self.span = self.span, span
         try:
             yield
@@ -227,7 +227,7 @@ class Builder:
                     if shape and a.type.shape != shape:
                         every = [v.type for v in args if isinstance(v, Value) and v.type.shape]
                         raise KernelTypeError(
-                            f"{op.sign} can not combine {' and '.join(map(an, every))}",
+                            f"{op.sign} cannot combine {' and '.join(map(an, every))}",
                             self.span,
                             hint="it works element by element: both need the same shape"
                             + ("; the matrix product is written @" if op.name == "mul" else ""),

@@ -202,7 +202,7 @@ class Atomic(Node):
 class For(Node):
     """Serial loop over `index` in lo..hi (downwards from hi - 1 if `reverse`), carrying values.
 
-    `params` hold the carried values inside of the body (first iteration: `inits`); the body yields their
+    `params` hold the carried values inside the body (first iteration: `inits`); the body yields their
     next values; `outs` are the last ones.
     """
 

@@ -5,7 +5,7 @@ backends compute it, how it is differentiated, how it continues to complex numbe
 is tested. There is no second place: the public function, the interpreter, all backends, the reverse pass and
 the generated tests read the row. Only the symbol of a mathematical function is left to the target, as it
 depends on the target's libraries. `vjp` has no default, so an op without an answer to "what is its
-derivative?" can not be written: the answer is a rule for each argument, ZERO, or NotDifferentiable with the
+derivative?" cannot be written: the answer is a rule for each argument, ZERO, or NotDifferentiable with the
 reason the user will read. Nor has `continuation`, by which the complex step checks the rules.
 """
 
@@ -297,7 +297,7 @@ class Op:
             # user's line.
             given = ", ".join(map(shown, args))
             raise KernelTypeError(
-                f"{self.sign} can not be computed of ({given})",
+                f"{self.sign} cannot be computed of ({given})",
                 Span.of_caller(),
                 hint=f"it takes {len(self.operands)} number{'s' * (len(self.operands) != 1)} "
                 "(or arrays); vectors have methods: v.norm(), v.dot(w), ...",
@@ -307,7 +307,7 @@ class Op:
         """Evaluate `ds.floor(x, ds.i32)`: the function's result in another type."""
         if self.name not in WHOLE or not isinstance(t, ScalarType):
             raise KernelTypeError(
-                f"{self.sign} can not be computed of {shown(args[0])} as {shown(t)}"
+                f"{self.sign} cannot be computed of {shown(args[0])} as {shown(t)}"
                 if self.name in WHOLE and args
                 else f"{self.sign} takes no dtype",
                 Span.of_caller(),

@@ -99,14 +99,14 @@ def custom_rule_blocks(stmt: Stmt) -> tuple[Block, ...]:
 
 
 def entered(stmt: Stmt) -> tuple[Value, ...]:
-    """Return the values that a statement binds for the blocks inside of it."""
+    """Return the values that a statement binds for the blocks inside it."""
     if isinstance(stmt, For):
         return (*stmt.params, stmt.index)
     return stmt.params if isinstance(stmt, (While, Gradient)) else ()
 
 
 def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
-    """Yield all statements of a block and of the blocks inside of it, outermost first, in order.
+    """Yield all statements of a block and of the blocks inside it, outermost first, in order.
 
     `given`: also those of the blocks that only an adjoint runs.
     """

@@ -1,7 +1,7 @@
 """Types of values: scalars, and small tensors of static shape (vectors and matrices).
 
 Both are interned, so types compare by identity. The Python names `ds.f32`, `ds.i32`, ... are the scalar
-types themselves; called with a value inside of a kernel they are casts.
+types themselves; called with a value inside a kernel they are casts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ScalarType:
         return (scalar, (self.name,))
 
     def __call__(self, *values: Any) -> Any:
-        """Convert a Python number to this type (inside of a kernel: a cast)."""
+        """Convert a Python number to this type (inside a kernel: a cast)."""
         if len(values) != 1:
             raise KernelTypeError(
                 f"a conversion takes one value, not {len(values)}",
@@ -58,7 +58,7 @@ class ScalarType:
             raise KernelTypeError(str(problem), Span.of_caller(), hint) from None
         except (TypeError, ValueError):
             raise KernelTypeError(
-                f"{shown(value)} can not be converted to {an(self)}",
+                f"{shown(value)} cannot be converted to {an(self)}",
                 Span.of_caller(),
                 hint="give a number; arrays have .astype(...), lists become vectors: ds.Vector([...])",
             ) from None

@@ -68,7 +68,7 @@ def _verify(kernel: Kernel) -> None:
         if len(task.bounds.yields) != 2 * len(task.axes):
             raise _Malformed("a task needs lo and hi for each axis", None)
         if task.block_dim is not None and not (task.axes and is_block_dim(task.block_dim)):
-            raise _Malformed(f"a task can not have blocks of {task.block_dim} threads", None)
+            raise _Malformed(f"a task cannot have blocks of {task.block_dim} threads", None)
         if task.independent and not task.axes:
             raise _Malformed("a serial task has no iterations that could be independent", None)
         # Values of the bounds are not visible in the body: bounds run once, before any lane.

@@ -82,7 +82,7 @@ class SparseMatrixBuilder:
             if n and not 0 <= index.min() <= index.max() < end:
                 wrong = index[(index < 0) | (index >= end)][0]
                 raise FieldError(
-                    f"{name} {wrong} is outside of a matrix of shape {self.shape}",
+                    f"{name} {wrong} is outside a matrix of shape {self.shape}",
                     Span.of_caller(),
                     hint=f"{name}s go from 0 to {end - 1}",
                 )

@@ -148,7 +148,7 @@ def _misfit(a: tuple[int, int], sign: str, b: tuple[int, int]) -> KernelTypeErro
 
 def _no_operand(thing: object, sign: str) -> KernelTypeError:
     return KernelTypeError(
-        f"a sparse matrix {sign} {shown(thing)} can not be computed",
+        f"a sparse matrix {sign} {shown(thing)} cannot be computed",
         Span.of_caller(),
         hint="compute with sparse matrices and numbers; @ takes vectors of NumPy and ds.ndarray as well",
     )

@@ -43,7 +43,7 @@ def refuse_tape(what: str) -> None:
         raise AutodiffError(
             f"{what} has no gradient: a tape would take its result for a constant",
             Span.of_caller(),
-            hint="solve by ds.ad.linear_solve, which has one, or do this outside of the tape",
+            hint="solve by ds.ad.linear_solve, which has one, or do this outside the tape",
         )
 
 

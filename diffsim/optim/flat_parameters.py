@@ -120,7 +120,7 @@ class FlatParameters:
                 Span.of_caller(),
                 hint="write None for no bound",
             ) from None
-        # Rounded to f32 it must not lie outside of what was asked for.
+        # Rounded to f32 it must not lie outside what was asked for.
         held = wanted.astype(f.dtype.numpy)
         outside = (
             held.astype(np.float64) > wanted if without > 0 else held.astype(np.float64) < wanted

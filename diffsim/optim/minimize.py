@@ -98,7 +98,7 @@ def minimize(
 
     Raises:
         FieldError: SciPy is not installed; arguments that do not fit.
-        AutodiffError: and its kind: a gradient can not be given; the loss or a gradient is not finite.
+        AutodiffError: and its kind: a gradient cannot be given; the loss or a gradient is not finite.
     """
     _check(method, iterations, callback, bounds)
     need_number(tolerance, "tolerance")
@@ -162,7 +162,7 @@ def _scipy_minimize() -> Any:
         import scipy.optimize  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError as error:
         raise FieldError(
-            f"ds.optim.minimize takes its methods from SciPy, which can not be imported: {error}",
+            f"ds.optim.minimize takes its methods from SciPy, which cannot be imported: {error}",
             Span.of_caller(),
             hint='install it: pip install "diffsim[sparse]"; ds.optim.Adam and ds.optim.train need none',
         ) from None

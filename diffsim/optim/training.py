@@ -117,7 +117,7 @@ def train(
         progress: whether to show a progress bar.
 
     Raises:
-        AutodiffError: and its kind: a gradient can not be given; the loss or a gradient is not finite.
+        AutodiffError: and its kind: a gradient cannot be given; the loss or a gradient is not finite.
         FieldError: arguments that do not fit, a checkpoint of another training.
     """
     _check(opt, iterations, patience, callback, checkpoint_every)

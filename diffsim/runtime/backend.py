@@ -1,7 +1,7 @@
 """The protocol of backends (where fields lie and kernels run), and the registry for `ds.init(arch=...)`.
 
 A backend's own module registers it: `cpu/backend.py`, `cuda/backend.py`. The session has one at a time
-(`session.backend`), and everything outside of those two folders reaches the machine through it.
+(`session.backend`), and everything outside those two folders reaches the machine through it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Backend(Protocol):
         """Make machine code of LLVM text.
 
         Raises:
-            CodeRefused: the compiler can not.
+            CodeRefused: the compiler cannot.
         """
 
     def load(self, image: bytes) -> Any:
@@ -162,11 +162,11 @@ class Backend(Protocol):
 
 
 class CodeRefused(Exception):
-    """Machine code can not be made, or loaded; the text says why."""
+    """Machine code cannot be made, or loaded; the text says why."""
 
 
 class BackendUnavailable(Exception):
-    """A backend can not be used on this machine; the text says what is missing."""
+    """A backend cannot be used on this machine; the text says what is missing."""
 
 
 # Filled by `register` when `diffsim` is imported, so this module needs to know no backend.

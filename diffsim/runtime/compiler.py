@@ -142,7 +142,7 @@ def _load(key: str, code: Code, backend: Backend, store: disk_cache.DiskCache | 
     # Refused or missing: made anew, and stored in place of what was there.
     image = backend.assemble(code.text)
     loaded = backend.load(image)
-    # Stored after it was loaded: code that can not be loaded would be refused again in each process.
+    # Stored after it was loaded: code that cannot be loaded would be refused again in each process.
     if store is not None:  # only what could be loaded
         store.put(key, image)
     return loaded

@@ -6,7 +6,7 @@ one of them is killed. Anything else found there (cut short by a full disk, fore
 key's, a pipe, a link) counts as a miss and is removed.
 
 What is loaded runs with all rights of the user, so nobody else may write it: the folder is made with mode
-0700, and one that belongs to somebody else, or that others may write to, is not used. A folder that can not
+0700, and one that belongs to somebody else, or that others may write to, is not used. A folder that cannot
 be used, or not be written, is one warning, and programs run without.
 
 The size is bounded by removing the least recently used entries. ``get`` marks an entry as used by
@@ -72,7 +72,7 @@ def chosen_folder(given: str) -> Path:
     if not given:
         return default_folder()
     path = os.path.expanduser(given)
-    # `expanduser` leaves what it can not resolve.
+    # `expanduser` leaves what it cannot resolve.
     if path.startswith("~"):
         raise NoFolder(f"there is no home folder for {given}")
     try:
@@ -200,7 +200,7 @@ class DiskCache:
                 _write(path, _header(key, data) + data)
         # A full disk or a quota: reading still works, and the program goes on.
         except OSError as error:
-            self._stop_writing(f"{self.folder} can not be written ({error.strerror or error})")
+            self._stop_writing(f"{self.folder} cannot be written ({error.strerror or error})")
             return
         # A scan is amortized over a sixteenth of the bound. The first entry of a process triggers one, or
         # many short processes would never do it.
@@ -224,7 +224,7 @@ class DiskCache:
             except FileNotFoundError:
                 return False
             except OSError as error:
-                why = f"{self.folder} can not be used ({error.strerror or error})"
+                why = f"{self.folder} cannot be used ({error.strerror or error})"
             else:
                 why = _why_unsafe(status)
                 why = why and f"{self.folder} {why}"
@@ -357,7 +357,7 @@ def _read(path: Path, key: str, most: int) -> bytes | None:
         most: its largest possible size [byte].
 
     Raises:
-        OSError: it can not be opened or read.
+        OSError: it cannot be opened or read.
     """
     # Opened once, and everything checked on the open file: between a check by name and an open the file could
     # be exchanged.

@@ -37,9 +37,9 @@ def write_text(path: Any, text: str) -> None:
         text: what.
 
     Raises:
-        FieldError: it can not be written there.
+        FieldError: it cannot be written there.
     """
-    # Names may hold lone surrogates (file names in other encodings), which UTF-8 can not encode.
+    # Names may hold lone surrogates (file names in other encodings), which UTF-8 cannot encode.
     write_file(path, text.encode("utf-8", "backslashreplace"))
 
 
@@ -62,7 +62,7 @@ def write_file(path: Any, data: bytes) -> None:
         os.makedirs(os.path.dirname(real), exist_ok=True)
     except OSError as error:
         raise _not_written(
-            f"the folder {os.path.dirname(name)} can not be made",
+            f"the folder {os.path.dirname(name)} cannot be made",
             error,
             "name a file in another folder",
         ) from None
@@ -70,17 +70,17 @@ def write_file(path: Any, data: bytes) -> None:
         _write(real, data)
     except OSError as error:
         raise _not_written(
-            f"{name} can not be written", error, "name a file in another folder"
+            f"{name} cannot be written", error, "name a file in another folder"
         ) from None
 
 
 def writable_folder(folder: Path) -> None:
     """Make a folder for results, and check that files can be written there.
 
-    For programs that work long before they write: afterwards it would be late to learn that they can not.
+    For programs that work long before they write: afterwards it would be late to learn that they cannot.
 
     Raises:
-        FieldError: they can not.
+        FieldError: they cannot.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def writable_folder(folder: Path) -> None:
 
 
 def _not_written(what: str, error: OSError, otherwise: str) -> FieldError:
-    """Return the error for a file or a folder that can not be written, with what to do about it."""
+    """Return the error for a file or a folder that cannot be written, with what to do about it."""
     return FieldError(
         f"{what}: {error.strerror or error}",
         Span.of_caller(),

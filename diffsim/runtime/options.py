@@ -104,7 +104,7 @@ def parse(given: dict[str, Any]) -> Options:
     """Check the options that `ds.init` was given, and those of the environment.
 
     Raises:
-        FieldError: an option that does not exist or can not have this value.
+        FieldError: an option that does not exist or cannot have this value.
     """
     # The environment is read at each `ds.init`, so that tests and notebooks can change it.
     options = of_environment()
@@ -190,7 +190,7 @@ def _value(name: str, value: Any) -> object:
 
 def _refusal(name: str, value: Any, hint: str, reason: str = "") -> FieldError:
     return FieldError(
-        f"the option {name} can not be {shown(value)}{reason}", Span.of_caller(), hint=hint
+        f"the option {name} cannot be {shown(value)}{reason}", Span.of_caller(), hint=hint
     )
 
 
@@ -213,7 +213,7 @@ def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], 
         # A value may be anything, a whole file by mistake: shortened in the message.
         quoted = repr(text) if len(text) < 40 else f"{text[:37]!r}..."
         raise FieldError(
-            f"the environment variable {variable} can not be {quoted}", Span.of_caller(), hint=hint
+            f"the environment variable {variable} cannot be {quoted}", Span.of_caller(), hint=hint
         )
     return found
 

@@ -12,7 +12,7 @@ The events of one launch are `launching`, the launch, `launched`, then `returned
 the result; those of one write from Python are `writing`, the write, then `wrote` (and `lost`), `stored` or
 `copied`. If anything fails between the change of memory and the event after it, `cut_short` says so.
 
-Implementations: `ad/recorder.py` (the recorder of a tape), `ad/custom_gradients.py` (inside of functions with
+Implementations: `ad/recorder.py` (the recorder of a tape), `ad/custom_gradients.py` (inside functions with
 a gradient of their own, and of code without gradients), `ad/rollout_recorders.py` (steps of a checkpointed
 rollout), and two here for threads without a tape of their own.
 
@@ -67,7 +67,7 @@ class Witness(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """What a recorder does, for messages about what can not be done meanwhile.
+    """What a recorder does, for messages about what cannot be done meanwhile.
 
     Attributes:
         words: a sentence.
@@ -81,7 +81,7 @@ class Work:
 TAPE = Work("a tape is recording", "after the end of the with block")
 FORWARD_MODE = Work("forward mode is on", "after the end of the with block")
 SECOND_DERIVATIVES = Work(
-    "second derivatives are computed", "outside of the function that is differentiated twice"
+    "second derivatives are computed", "outside the function that is differentiated twice"
 )
 
 

@@ -286,7 +286,7 @@ class Session:
 
 
 def show_tracebacks() -> None:
-    """Show tracebacks as the environment asks for; a value that it can not have is reported by `ds.init`."""
+    """Show tracebacks as the environment asks for; a value that it cannot have is reported by `ds.init`."""
     with contextlib.suppress(FieldError):
         Shown.full = options.traceback_of_environment() == "full"
 
@@ -343,7 +343,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
         warn(f"using the CPU, because no GPU can be used: {reason}", UserWarning)
         return open_backend(cpu.name, 0)
     raise BackendError(
-        f"arch=ds.cuda can not be used here: {reason}",
+        f"arch=ds.cuda cannot be used here: {reason}",
         Span.of_caller(),
         hint="it takes an NVIDIA GPU and its driver (the program nvidia-smi shows both); "
         "ds.init(arch=ds.gpu) uses the CPU where there is none",
@@ -391,17 +391,17 @@ def init(  # noqa: D417 - each option has its line
             state that is overwritten, fields without `needs_grad` on the way to the loss. If left out, what
             the environment variable DIFFSIM_RULES says. `simplicity=` of a kernel and `in_place=` of a tape
             win over it.
-        kernel_simplicity: "strict" refuses gradients of kernels outside of the kernel simplicity rule;
+        kernel_simplicity: "strict" refuses gradients of kernels outside the kernel simplicity rule;
             "relaxed" differentiates their loops too. If left out, as `rules` says.
         check_nan: after each launch, find the operation that made a NaN or an infinity which was stored;
             "nan": for NaN alone. If left out, as `debug` says.
         kernel_profiler: measure each launch, for `ds.profiler` and `tape.stats()`.
         log_level: what is said: "info"; from ds.ERROR on there are no warnings.
         traceback: "short" (default) shows the program's own frames in the tracebacks of diffsim's errors;
-            "full" shows those inside of diffsim too.
+            "full" shows those inside diffsim too.
 
     Raises:
-        FieldError: an option that does not exist or can not have this value.
+        FieldError: an option that does not exist or cannot have this value.
         BackendError: a backend that is not there.
     """
     # Options and backend are checked before anything is reset: a wrong call changes nothing.

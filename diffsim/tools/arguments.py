@@ -23,7 +23,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     An option is there if its default is given; `--arch`, `--seed` and `--gui` always are. Ranges are checked,
     and the folder for the results is made at once: after hours of training it would be late to learn that
-    it can not be.
+    it cannot be.
 
     Args:
         description: what the program does; the docstring of the file.

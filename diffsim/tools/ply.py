@@ -103,9 +103,9 @@ class PLYWriter(Explained):
         for count, name, least in ((num_vertices, "num_vertices", 1), (num_faces, "num_faces", 0)):
             need_whole(count, name)
             if count < least:
-                raise refuse(f"{name} can not be {count}", f"it is {least} or more")
+                raise refuse(f"{name} cannot be {count}", f"it is {least} or more")
         if face_type not in _CORNERS:
-            raise refuse(f"face_type can not be {shown(face_type)}", 'use "tri" or "quad"')
+            raise refuse(f"face_type cannot be {shown(face_type)}", 'use "tri" or "quad"')
         if "\n" in str(comment):
             raise refuse("the comment has several lines", "write one line")
         self.comment = str(comment)

@@ -54,7 +54,7 @@ def progress(things: Iterable[T] | int, label: str = "", total: int | None = Non
     if isinstance(things, int):
         things = range(things)  # type: ignore[assignment]
     if not isinstance(things, Iterable):
-        raise refuse(f"{things!r} can not be looped over", "give a range, a list or a number")
+        raise refuse(f"{things!r} cannot be looped over", "give a range, a list or a number")
     need_whole(total, "total")
     if total is None and isinstance(things, Sized):
         total = len(things)

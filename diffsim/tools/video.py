@@ -142,6 +142,6 @@ class VideoManager(Explained):
                 return np.asarray(image.convert("RGB"))
         except OSError as error:
             raise refuse(
-                f"the frame {path} can not be read: {error.strerror or error}",
+                f"the frame {path} cannot be read: {error.strerror or error}",
                 "write the frames again, or make the film before they are removed",
             ) from None

@@ -3,7 +3,7 @@
     python examples/classics/julia.py [--size 320] [--gui]
 
 Each pixel is a complex number z. The colour says how many squarings it takes until |z| exceeds a bound; black
-points stay. From frame to frame c goes around a circle just outside of the main heart of the Mandelbrot set.
+points stay. From frame to frame c goes around a circle just outside the main heart of the Mandelbrot set.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
 
 Particles are the corners of triangles, so their elastic energy is that of finite elements; the force on each
 particle is minus its derivative. Grid and particles exchange momentum as in MPM, and so discs that never
-heard of each other can not pass through each other: no contact is written down anywhere.
+heard of each other cannot pass through each other: no contact is written down anywhere.
 
 C. Jiang et al., "The Affine Particle-In-Cell Method", SIGGRAPH 2015; Y. Hu et al., "A Moving Least Squares
 Material Point Method", SIGGRAPH 2018.

@@ -2,7 +2,7 @@
 
     python examples/classics/stable_fluids.py [--cells 256] [--gui]
 
-Dye moves with the wind, one way inside a band and the other way outside of it; a ripple of 1 % grows into
+Dye moves with the wind, one way inside a band and the other way outside it; a ripple of 1 % grows into
 whirls (Kelvin and Helmholtz). In the window, stir with the left mouse button. Each step carries wind and dye
 along the wind (semi-Lagrangian), and takes the gradient of a pressure away, so that no fluid is made: what
 flows out of each cell flows in [1]. The wind lives on the sides of the cells; the box has no walls, what

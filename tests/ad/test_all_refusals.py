@@ -217,7 +217,7 @@ def test_launches_are_in_the_error_of_all():
 
 
 def test_stale_values_and_launches_of_a_kernel():
-    """Outside of tapes: what was overwritten, and iterations that meet."""
+    """Outside tapes: what was overwritten, and iterations that meet."""
     p = Races()
     p.shift(1, 1)
     with pytest.raises(ds.GlobalDataAccessError, match="t = 1, u = 1: "):

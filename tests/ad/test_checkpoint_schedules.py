@@ -415,7 +415,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     with pytest.raises(ds.AutodiffError) as caught, ds.Tape(m.loss):
         ds.ad.checkpoint(m.step, 20, [m.q, m.p], snapshots=2, disk=tmp_path)
     text = str(caught.value)
-    assert "the state before step 8 can not be written to" in text
+    assert "the state before step 8 cannot be written to" in text
     assert "No space left on device (a state takes 48 bytes, and 192 bytes are there)" in text
     assert "ds.ad.checkpoint(" in text
     assert [p.name for p in tmp_path.rglob("*.part")] == []
@@ -428,7 +428,7 @@ def test_a_file_that_is_gone(tmp_path):
         ds.ad.checkpoint(m.step, 20, [m.q, m.p], snapshots=2, disk=tmp_path)
     end = m.q.to_numpy()
     next(tmp_path.rglob("6.state")).unlink()
-    with pytest.raises(ds.AutodiffError, match="the state before step 6 can not be read back"):
+    with pytest.raises(ds.AutodiffError, match="the state before step 6 cannot be read back"):
         tape.backward(m.loss)
     np.testing.assert_array_equal(m.q.to_numpy(), end)
 
@@ -441,7 +441,7 @@ def test_arguments_that_do_not_go_together(tmp_path):
         ({"while_": 3}, "while_ is a function of t"),
         ({"while_": lambda t: False, "schedule": "equidistant"}, "while_ leaves it open"),
         ({"disk": True, "schedule": "binomial"}, "go with the mixed schedule"),
-        ({"disk": Path(tmp_path / "file")}, "states can not be written to"),
+        ({"disk": Path(tmp_path / "file")}, "states cannot be written to"),
     ):
         with pytest.raises(ds.FieldError, match=words), ds.Tape(m.loss):
             ds.ad.checkpoint(m.step, **{"n_steps": 3, "state": [m.q], **options})
@@ -474,7 +474,7 @@ def test_notes_that_are_gone(tmp_path):
     with tape:
         ds.ad.checkpoint(m.step, 20, [m.q, m.p], snapshots=2, disk=tmp_path)
     os.truncate(next(tmp_path.rglob("notes")), 100)
-    with pytest.raises(ds.AutodiffError, match=r"the note of step \d+ can not be read back"):
+    with pytest.raises(ds.AutodiffError, match=r"the note of step \d+ cannot be read back"):
         tape.backward(m.loss)
 
 

@@ -278,7 +278,7 @@ def test_descent_inside_of_a_tape(cpu):
 @pytest.mark.parametrize("options", [{}, {"validation": True}, {"in_place": "save"}])
 @pytest.mark.parametrize("cut", ["no", "no_grad", "stop_grad", "inside"])
 def test_a_value_left_in_a_field_without_gradient(cpu, cut, options):
-    """The gradient by hand can not be given one for it: refused where somebody reads it, unless cut off."""
+    """The gradient by hand cannot be given one for it: refused where somebody reads it, unless cut off."""
     x, y, L = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
     mid = ds.field(ds.f64, shape=())
 

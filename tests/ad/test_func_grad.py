@@ -615,7 +615,7 @@ def test_a_gradient_given_late_is_taken():
 
 
 def test_random_numbers_are_drawn_as_before():
-    """The number of draws inside of the call is known after it."""
+    """The number of draws inside the call is known after it."""
     x, loss = field(50), field()
     x.fill(1.0)
 

@@ -399,7 +399,7 @@ def test_methods_are_checked():
 
 
 def test_what_is_done_again_for_the_check():
-    """Writes and copies from Python, functions inside of it, checkpoints, random numbers."""
+    """Writes and copies from Python, functions inside it, checkpoints, random numbers."""
     x, y, z, q = fields(4, 3)
     (L,) = fields(1)
 

@@ -124,7 +124,7 @@ def both(v):
 
 @ds.func
 def newton(c):
-    """The root of x**3 + x = c; the exit is a return inside of a while."""
+    """The root of x**3 + x = c; the exit is a return inside a while."""
     x = c
     while True:
         step = (x * x * x + x - c) / (3 * x * x + 1)

@@ -407,7 +407,7 @@ def test_wrong_arguments(world):
         (lambda: ds.ad.implicit_root(residual, x, plain), ds.FieldError, "has none"),
         (lambda: ds.ad.implicit_root(residual, whole, r), ds.FieldError, "i32"),
         (lambda: ds.ad.implicit_root(residual, x, field(3)), ds.FieldError, "10 numbers"),
-        (lambda: ds.ad.implicit_root(3, x, r), ds.FieldError, "can not be called"),
+        (lambda: ds.ad.implicit_root(3, x, r), ds.FieldError, "cannot be called"),
         (lambda: ds.ad.implicit_root(changes, x, r), ds.AutodiffError, "changes x|is no solution"),
         (lambda: ds.ad.implicit_root(ignores, x, r), ds.AutodiffError, "leads from x"),
         (lambda: ds.ad.implicit_root(residual, x, r, params=[other]), ds.AutodiffError, "not read"),

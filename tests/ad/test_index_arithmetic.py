@@ -202,7 +202,7 @@ LEFT_EARLY = {
         "    if w[i, k] > 0.5:\n        break"
     ),
     "a step": "for k in range(N - 1, -1, -2):\n    if w[i, k] > 0.8:\n        break\n    y[i] += x[k] ** 3",
-    "inside of a loop": (
+    "inside a loop": (
         "for j in range(N):\n    for k in range(j, N):\n        if w[i, k] > 0.8:\n            break\n"
         "        y[i] += x[k] ** 2 * w[i, j]"
     ),

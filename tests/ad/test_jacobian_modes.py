@@ -93,7 +93,7 @@ def test_the_cheaper_mode_is_taken():
 
 
 def test_a_parameter_of_all_outputs_costs_one_column():
-    """Rows that all share a column can not share a pass; in forward mode columns can."""
+    """Rows that all share a column cannot share a pass; in forward mode columns can."""
     c = Chain(40)
     ins, outs = [c.x, c.v, c.k], [c.x, c.v]
     dense = ds.ad.jacobian(c.run, ins, outs, mode="reverse")

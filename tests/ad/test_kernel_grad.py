@@ -455,7 +455,7 @@ def test_of_a_func_with_a_gradient_or_a_replay_of_its_own():
 
 
 def test_second_derivatives_through_a_gradient_that_calls_its_func():
-    """That call can not be differentiated by the same rule again: refused, not guessed."""
+    """That call cannot be differentiated by the same rule again: refused, not guessed."""
     x, loss = field(3), field()
     x.fill(1.0)
 

@@ -326,7 +326,7 @@ def test_of_values_on_a_tape():
 
     check(program, loss, x)
     with (
-        pytest.raises(ds.KernelTypeError, match="can not be computed of a value on a tape"),
+        pytest.raises(ds.KernelTypeError, match="cannot be computed of a value on a tape"),
         ds.Tape(),
     ):
         tm.isnan(read(0))

@@ -157,7 +157,7 @@ def test_a_function_that_is_another_one_now_is_refused(world):
 
 
 def test_arguments_of_a_replay(world):
-    """Kernels of the record get a new number; those that a function launches can not."""
+    """Kernels of the record get a new number; those that a function launches cannot."""
 
     def solve():
         world.decay(0.5)

@@ -107,7 +107,7 @@ def test_a_trajectory(dtype):
 
 
 def test_a_loop_in_a_kernel():
-    """Steps inside of one kernel: what is read later in the same launch counts too."""
+    """Steps inside one kernel: what is read later in the same launch counts too."""
     n, (x, a), (L,) = 6, fields(2, 7), fields(1)
 
     @ds.kernel(simplicity="relaxed")
@@ -434,9 +434,9 @@ def test_what_can_not_be_kept():
     (x,), L = fields(1, 3), fields(1)[0]
     with pytest.raises(ds.MissingGradientError, match="no gradient to keep"):
         ds.Tape(L, retain_grad=[ds.field(ds.f64, shape=3)])
-    with pytest.raises(ds.FieldError, match="retain_grad can not be"):
+    with pytest.raises(ds.FieldError, match="retain_grad cannot be"):
         ds.Tape(L, retain_grad="y")
-    with pytest.raises(ds.FieldError, match="retain_grad can not be"):
+    with pytest.raises(ds.FieldError, match="retain_grad cannot be"):
         ds.Tape(L, retain_grad=[x, 3])
 
 
@@ -467,7 +467,7 @@ def test_what_a_maximum_hands_on_is_not_kept(cpu):
             largest()
             end()
 
-    with pytest.raises(ds.AutodiffError, match="the gradient of top can not be kept") as caught:
+    with pytest.raises(ds.AutodiffError, match="the gradient of top cannot be kept") as caught:
         run(True)
     assert "ds.atomic_max(top[None], y[i])" in str(caught.value)
     run([y])
@@ -509,5 +509,5 @@ def test_a_maximum_of_what_was_stored(cpu):
 
     with ds.Tape(retain_grad=[y]) as tape:
         largest()
-    with pytest.raises(ds.AutodiffError, match="the gradient of y can not be kept: ds"):
+    with pytest.raises(ds.AutodiffError, match="the gradient of y cannot be kept: ds"):
         tape.backward(grads={y: 1.0})

@@ -425,7 +425,7 @@ def test_numpy_numbers_go_along(space):
 
 
 def test_compiled_in(space):
-    """A value can not slip into a kernel as a constant."""
+    """A value cannot slip into a kernel as a constant."""
     loss = space.loss
     globals_ = {"ds": ds, "loss": loss}
     with pytest.raises(DiffsimError), ds.Tape(loss):

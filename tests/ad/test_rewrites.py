@@ -181,7 +181,7 @@ def test_random_programs(seed):
 
 
 def test_a_launch_without_gradients_clears_what_it_stored_to():
-    """Or is refused, where the adjoint can not tell what that was."""
+    """Or is refused, where the adjoint cannot tell what that was."""
     y, loss, at = field(4), field(), ds.field(ds.i32, 1)
     y.from_numpy(numbers(4, lo=0.2))
 

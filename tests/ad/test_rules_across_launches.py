@@ -199,7 +199,7 @@ def test_rows_written_again():
         step(2)
         end()
 
-    # Row 1 is written again after step(1) read it: with the same numbers, but the tape can not know.
+    # Row 1 is written again after step(1) read it: with the same numbers, but the tape cannot know.
     error = refused(again, loss, GlobalDataAccessError)
     assert error.span.line == line_of(step, "ds.sin")
     # Row 0 is written again after ring(0) read it.
@@ -312,7 +312,7 @@ def test_init_between_forward_and_backward():
     assert x.grad.to_numpy().tolist() == [4, 4, 4]
 
 
-# ---- Python statements inside of the tape
+# ---- Python statements inside the tape
 
 
 def test_python_writes_inside_of_the_tape():
@@ -469,7 +469,7 @@ def test_gradients_as_values():
 
 
 def test_an_optimizer_may_read_gradients():
-    """Outside of a tape gradients are numbers like others, as array arguments too."""
+    """Outside a tape gradients are numbers like others, as array arguments too."""
     x, loss = ds.ndarray(ds.f64, 3, needs_grad=True), field()
     x.from_numpy(np.array([1.0, 2.0, 3.0]))
 

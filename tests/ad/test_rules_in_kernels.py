@@ -1,4 +1,4 @@
-"""Inside of one kernel: what has no right gradient is refused with the line; what looks alike is right."""
+"""Inside one kernel: what has no right gradient is refused with the line; what looks alike is right."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def _f64():
     ds.reset()
 
 
-# ---- inside of one kernel
+# ---- inside one kernel
 
 
 def test_races_are_refused():

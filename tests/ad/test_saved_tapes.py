@@ -340,7 +340,7 @@ def test_text_for_llvm(cpu, file):
     tape = ds.Tape(loss)
     with tape:
         run()
-    with pytest.raises(AutodiffError, match=r"can not be saved: run.* holds text for LLVM"):
+    with pytest.raises(AutodiffError, match=r"cannot be saved: run.* holds text for LLVM"):
         tape.save(file)
 
 
@@ -406,12 +406,12 @@ def test_another_format(springs, file):
 
 
 def test_files_that_are_not_there(springs, tmp_path, file):
-    with pytest.raises(FieldError, match="can not be read"):
+    with pytest.raises(FieldError, match="cannot be read"):
         ds.load_tape(str(tmp_path / "none.npz"))
     springs.tape.save(file)
     with open(file, "rb") as f:
         kept = f.read()
-    with pytest.raises(FieldError, match="can not be made: File exists"):
+    with pytest.raises(FieldError, match="cannot be made: File exists"):
         springs.tape.save(str(Path(file) / "tape.npz"))
     springs.tape.save(file)
     with open(file, "rb") as f:

@@ -158,7 +158,7 @@ def test_nan_is_found(option):
 
 
 def test_what_has_derivatives_of_its_own_is_refused():
-    """Tapes, replays and gradients inside of the function would be without tangents."""
+    """Tapes, replays and gradients inside the function would be without tangents."""
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     x, loss = field(3), field(())
     x.from_numpy(numbers(3))
@@ -176,12 +176,12 @@ def test_what_has_derivatives_of_its_own_is_refused():
             energy()
 
     for inside, says in (
-        (tape.replay, "a tape can not be replayed"),
-        (tape.backward, "the backward pass can not run"),
-        (nested, "tapes can not be nested"),
-        (energy.grad, "energy.grad can not run"),
-        (energy.jvp, "energy.jvp can not run"),
-        (lambda: ds.ad.hvp(energy, x, x.to_numpy(), loss=loss), "second derivatives can not be"),
+        (tape.replay, "a tape cannot be replayed"),
+        (tape.backward, "the backward pass cannot run"),
+        (nested, "tapes cannot be nested"),
+        (energy.grad, "energy.grad cannot run"),
+        (energy.jvp, "energy.jvp cannot run"),
+        (lambda: ds.ad.hvp(energy, x, x.to_numpy(), loss=loss), "second derivatives cannot be"),
     ):
         with pytest.raises(ds.AutodiffError) as caught:
             ds.ad.hvp(inside, x, np.ones(3), loss=loss)

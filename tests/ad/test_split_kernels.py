@@ -1,6 +1,6 @@
 """Kernels of several loops that overwrite what they need, on tapes that save.
 
-Their adjoints have versions of the fields, and where these can not be had, the loops are launched one by one.
+Their adjoints have versions of the fields, and where these cannot be had, the loops are launched one by one.
 """
 
 import numpy as np

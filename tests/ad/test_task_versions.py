@@ -175,7 +175,7 @@ def local(x):
 
 
 def highest(x):
-    """The winner of a maximum can not be found again in a version: the loops are launched one by one."""
+    """The winner of a maximum cannot be found again in a version: the loops are launched one by one."""
     g = field()
 
     @ds.kernel(simplicity="relaxed")
@@ -348,7 +348,7 @@ def test_no_gradient_of_a_field_with_versions_is_kept():
             loss[None] += 3.0 * g[i] * g[i]
 
     for wanted in ([g], True):
-        with pytest.raises(ds.AutodiffError, match="gradient of g can not be kept: step needs g"):
+        with pytest.raises(ds.AutodiffError, match="gradient of g cannot be kept: step needs g"):
             with ds.Tape(loss, in_place="save", retain_grad=wanted):
                 step()
     x.from_numpy(numbers(N))

@@ -515,7 +515,7 @@ def test_bounds_are_still_checked(debug):
 
     index[1] = 7 if debug else 1
     if debug:
-        with pytest.raises(ds.AccessError, match="outside of x, which"):
+        with pytest.raises(ds.AccessError, match="outside x, which"):
             legal(use, L)
     else:
         legal(use, L)

@@ -7,9 +7,9 @@ written, what does not overlap, how it is aligned) is taken at its word.
 
 `watch=True` has every access to global and shared memory noted. After a launch it is an error if something
 was written that was loaded as never written; if one thread wrote what another touched (`races=False` allows
-what users may do: to global memory); if an access was not aligned or (`inside`) outside of all memory.
+what users may do: to global memory); if an access was not aligned or (`inside`) outside all memory.
 
-What this can not show: memory that is not coherent, threads that run at the same time, what LLVM's NVIDIA
+What this cannot show: memory that is not coherent, threads that run at the same time, what LLVM's NVIDIA
 code generator and ptxas do. It needs Linux: fibers are glibc's.
 """
 
@@ -331,7 +331,7 @@ def _notes(line):
 
 
 def look(log, shared, inside, same, races):
-    """Raise `Wrong` if the accesses of a launch can not have been meant.
+    """Raise `Wrong` if the accesses of a launch cannot have been meant.
 
     Args:
         log: rows of address, kind and size, thread, phase.
@@ -354,7 +354,7 @@ def look(log, shared, inside, same, races):
         k = np.searchsorted(starts, at, "right") - 1
         ok = in_shared | ((k >= 0) & (at + size <= ends[k]))
         if not ok.all():
-            raise Wrong(f"an access outside of all memory: {_words(log[~ok][0])}")
+            raise Wrong(f"an access outside all memory: {_words(log[~ok][0])}")
     # Bytes; blocks and what lies between two barriers are apart in shared memory.
     rows = np.repeat(np.arange(len(log)), size)
     byte = at[rows] + (np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size))

@@ -103,7 +103,7 @@ def test_copies():
 WRONG = [
     (lambda x: double(ones(3, requires_grad=True)), ds.KernelTypeError, "requires a gradient"),
     (lambda x: double(ones(6)[::2]), ds.KernelTypeError, "is not contiguous"),
-    (lambda x: double(torch.ones(3).bfloat16()), ds.KernelTypeError, "NumPy can not share"),
+    (lambda x: double(torch.ones(3).bfloat16()), ds.KernelTypeError, "NumPy cannot share"),
     (lambda x: double(ones(3, device="meta")), ds.KernelTypeError, "is an array, not an object"),
     (lambda x: ds.from_dlpack(3), ds.FieldError, "has no __dlpack__"),
     (

@@ -182,7 +182,7 @@ class FakeDriver:
     def work(self, until=None):
         """Do what was asked for, up to a number of tasks since the beginning."""
         with self.turn:
-            if self.working:  # this is a finalizer that runs inside of a task
+            if self.working:  # this is a finalizer that runs inside a task
                 return
             self.working = True
             try:

@@ -17,7 +17,7 @@ def device():
 
 
 def run(folder, text):
-    """What a process of Python printed; other libraries may warn in it, and stand outside of .venv."""
+    """What a process of Python printed; other libraries may warn in it, and stand outside .venv."""
     path = os.pathsep.join([str(processes.ROOT), *sys.path])
     return processes.run(folder, text, warnings="default", timeout=240, PYTHONPATH=path)
 

@@ -181,7 +181,7 @@ def test_elements_out_of_memory_are_found(gpu):
     add()
     assert x[0] == 5
     at.fill(5)
-    with pytest.raises(Wrong, match="outside of all memory"):
+    with pytest.raises(Wrong, match="outside all memory"):
         add()
 
 

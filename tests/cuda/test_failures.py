@@ -30,7 +30,7 @@ FOR_GOOD = {700: "CUDA_ERROR_ILLEGAL_ADDRESS", 719: "CUDA_ERROR_LAUNCH_FAILED"}
 
 
 SAFE = "drop_graph free is_done mark unload wait wait_for_event".split()
-"""They fail only after what can not be mended."""
+"""They fail only after what cannot be mended."""
 
 
 class FailingDriver(FakeDriver):
@@ -248,12 +248,12 @@ def failing_gpu(monkeypatch):
 
 
 def check_words(problem, code):
-    """What the user reads: the call, the line, and after what can not be mended what to do."""
+    """What the user reads: the call, the line, and after what cannot be mended what to do."""
     text = str(problem)
     assert ({**ONCE, **FOR_GOOD})[code] in text or "there is no memory" in text
     assert "test_failures.py" in text or problem.span is None
     if code in FOR_GOOD:
-        assert "has failed on the GPU" in text or "can not be launched" in text, text
+        assert "has failed on the GPU" in text or "cannot be launched" in text, text
         assert "debug=True" in text
 
 

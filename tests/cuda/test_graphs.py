@@ -1,4 +1,4 @@
-"""Replayed tapes on a GPU that is not there: what becomes a graph, when it runs, and what if it can not."""
+"""Replayed tapes on a GPU that is not there: what becomes a graph, when it runs, and what if it cannot."""
 
 import copy
 import ctypes

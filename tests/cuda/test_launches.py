@@ -191,7 +191,7 @@ def test_what_the_driver_says_is_raised(fake):
 
     fill()
     ds.driver.failure = DriverError("cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS", 700)
-    with pytest.raises(ds.BackendError, match=r"fill can not be launched .*ILLEGAL_ADDRESS"):
+    with pytest.raises(ds.BackendError, match=r"fill cannot be launched .*ILLEGAL_ADDRESS"):
         fill()
     for look in (ds.sync, x.to_numpy, lambda: x[3]):
         with pytest.raises(ds.BackendError, match=r"launched before has failed .*ILLEGAL_ADDRESS"):
@@ -213,7 +213,7 @@ def test_code_that_the_driver_refuses(fake, monkeypatch):
         for i in x:
             x[i] = 0.123454321
 
-    with pytest.raises(ds.BackendError, match=r"fill can not be compiled for .*\n*ptxas: line 3"):
+    with pytest.raises(ds.BackendError, match=r"fill cannot be compiled for .*\n*ptxas: line 3"):
         fill()
 
 

@@ -37,7 +37,7 @@ def test_arrays_on_the_gpu_are_used_where_they_are(fake):
         (Foreign(memory, 0, (2, 3), data=(memory.address, True)), "read-only"),
         (Foreign(memory, 0, (2, 3), mask=memory), "has a mask"),
         (Foreign(memory, 0, (2, 3), data=(12345, False)), "not on GPU 0"),
-        (Foreign(memory, 0, (2, 3), dtype=np.complex64), "complex64 can not be used"),
+        (Foreign(memory, 0, (2, 3), dtype=np.complex64), "complex64 cannot be used"),
         (Foreign(x, 4, (1, 3)), "overlap"),
     ):
         with pytest.raises(ds.KernelTypeError, match=message):

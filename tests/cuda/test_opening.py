@@ -53,7 +53,7 @@ def test_the_environment_wins_over_init(fake, monkeypatch):
         ds.init(arch=ds.cpu)
         assert (ds.field(ds.f32, shape=3).storage.device is not HOST) is on_gpu
     monkeypatch.setenv("DIFFSIM_ARCH", "vulkan")
-    with pytest.raises(ds.FieldError, match="DIFFSIM_ARCH can not be 'vulkan'"):
+    with pytest.raises(ds.FieldError, match="DIFFSIM_ARCH cannot be 'vulkan'"):
         ds.init()
     with pytest.raises(ds.FieldError, match="'cu' is not a backend"):
         ds.init(arch="cu")

@@ -277,7 +277,7 @@ def test_a_field_on_the_cpu_is_no_such_array(cpu):
 
 def test_without_pycuda_there_are_no_such_arrays(fake, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycuda.gpuarray", None)
-    with pytest.raises(fake.BackendError, match="pycuda can not be used here") as caught:
+    with pytest.raises(fake.BackendError, match="pycuda cannot be used here") as caught:
         fake.field(fake.f32, shape=3).to_gpuarray()
     assert 'pip install "diffsim[cuda]"' in caught.value.hint
 

@@ -49,7 +49,7 @@ class Program:
 
     @property
     def where(self) -> str:
-        """The kernel or func that the line stands in, as errors show it; "" outside of any."""
+        """The kernel or func that the line stands in, as errors show it; "" outside any."""
         for node in ast.walk(ast.parse(self.text)):
             if isinstance(node, ast.FunctionDef) and node.lineno < self.line <= node.end_lineno:
                 for mark in node.decorator_list:

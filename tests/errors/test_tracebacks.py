@@ -81,7 +81,7 @@ def test_the_environment_asks_for_all_frames(tmp_path):
     assert "in expr" in said(TYPO.replace("ds.init(arch=ds.cpu)", ""), "full")
     option = TYPO.replace("arch=ds.cpu", 'traceback="short"')
     assert "in expr" not in said(option, "full"), "the option wins"
-    assert "DIFFSIM_TRACEBACK can not be 'long'" in said(TYPO, "long")
+    assert "DIFFSIM_TRACEBACK cannot be 'long'" in said(TYPO, "long")
 
 
 def test_the_option_shows_all_frames_until_the_next_init(cpu):

@@ -131,7 +131,7 @@ def test_pendulum_of_another_integrator_is_found(example, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "can not be read: No such file or directory; a file to start from is"),
+        (None, "cannot be read: No such file or directory; a file to start from is"),
         ("", 'the first row has to name a column "time", not []'),
         ("time,height\n0,1\n", "the first row has to name a column \"angle\", not ['time', 'height']"),
         ("# note\ntime,angle\n0,1\n0.1,fast\n", "line 4: time and angle have to be numbers, not ["),
@@ -223,7 +223,7 @@ def test_mesh_files(exact, tmp_path, capsys):
     assert len(points) > 500
     assert (triangles.max() < len(points)).all()
     (tmp_path / "odd.msh").write_text("no mesh")
-    assert "can not be read by meshio" in complaint(
+    assert "cannot be read by meshio" in complaint(
         mesh, capsys, tmp_path / "odd.msh", "--out", tmp_path
     )
 

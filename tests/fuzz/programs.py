@@ -635,7 +635,7 @@ def run(
         for k in values:
             fields[k].from_numpy(values[k])
         fields["at"].from_numpy(at)
-        with contextlib.suppress(AutodiffError):  # what can not be replayed
+        with contextlib.suppress(AutodiffError):  # what cannot be replayed
             tape.replay()
             tape.backward()
             final = {k: fields[k].to_numpy() for k in values}

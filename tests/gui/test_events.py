@@ -329,7 +329,7 @@ MISTAKES = {
     "None is no limit": lambda g: setattr(g, "fps_limit", 0),
     "give the minimum first": lambda g: g.slider("x", 5, 1),
     "no event will ever come": lambda g: g.get_key_event(),
-    "can not be made": lambda g: g.show("/proc/no/a.png"),
+    "cannot be made": lambda g: g.show("/proc/no/a.png"),
     "not (10.5, 3)": lambda g: GUI("x", res=(10.5, 3)),
     "not True": lambda g: GUI("x", res=True),
     "one is -2": lambda g: g.circles(np.zeros((3, 2)), radius=np.array([1.0, -2.0, 3.0])),

@@ -137,17 +137,17 @@ def test_select_promotes_its_sides_and_not_its_condition(b):
         (
             "add",
             (Value(VEC2), Value(VEC3)),
-            "can not combine a vector of 2 f32 and a vector of 3 f32",
+            "cannot combine a vector of 2 f32 and a vector of 3 f32",
         ),
         ("bit_and", (Value(f32), 1), "an integer, not an f32"),
         ("shl", (Value(i32), 1.5), "an integer, not an f32"),
-        ("matmul", (Value(MAT23), Value(VEC2)), "can not be multiplied .@. by a vector of 2 f32"),
+        ("matmul", (Value(MAT23), Value(VEC2)), "cannot be multiplied .@. by a vector of 2 f32"),
         ("transpose", (Value(VEC2),), "only a matrix"),
         ("outer", (Value(MAT23), Value(VEC2)), "two vectors"),
-        ("extract", (Value(VEC2), 2), "outside of a vector of 2"),
-        ("extract", (Value(VEC2), -1), "outside of a vector of 2"),
+        ("extract", (Value(VEC2), 2), "outside a vector of 2"),
+        ("extract", (Value(VEC2), -1), "outside a vector of 2"),
         ("extract", (Value(MAT23), 0), "needs 2 indices, 1 given"),
-        ("insert", (Value(MAT23), 1.0, 0, 3), "outside of a 2x3 matrix"),
+        ("insert", (Value(MAT23), 1.0, 0, 3), "outside a 2x3 matrix"),
     ],
 )
 def test_operands_that_do_not_fit(b, name, args, message):

@@ -259,13 +259,13 @@ MALFORMED = {
     "needs lo and hi for each axis": lambda: kernel([], axes=(Value(i32),), bounds=(ZERO_I,)),
     "one value for each reduction": lambda: kernel([], reductions=(("add", LOSS, ()),)),
     "one value for each": lambda: kernel([], yields=(HALF,)),
-    "can not have blocks of 100 threads": lambda: kernel(
+    "cannot have blocks of 100 threads": lambda: kernel(
         [], axes=(Value(i32),), bounds=(ZERO_I, EIGHT), block_dim=100
     ),
-    "can not have blocks of 0 threads": lambda: kernel(
+    "cannot have blocks of 0 threads": lambda: kernel(
         [], axes=(Value(i32),), bounds=(ZERO_I, EIGHT), block_dim=0
     ),
-    "can not have blocks of 64 threads": lambda: kernel([], block_dim=64),
+    "cannot have blocks of 64 threads": lambda: kernel([], block_dim=64),
 }
 
 

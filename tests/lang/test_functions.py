@@ -175,7 +175,7 @@ def test_a_func_can_not_be_called_from_python(cpu):
     def f(x):
         return x
 
-    with pytest.raises(cpu.DiffsimError, match="inside of kernels"):
+    with pytest.raises(cpu.DiffsimError, match="inside kernels"):
         f(1)
 
 

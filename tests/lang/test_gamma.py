@@ -104,7 +104,7 @@ def points(name):
 
 
 def in_kernels(name, x):
-    """In Python, in a parallel loop (vectors), and in a loop inside of one lane."""
+    """In Python, in a parallel loop (vectors), and in a loop inside one lane."""
     function = getattr(ds, name)
     t = ds.f32 if x.dtype == np.float32 else ds.f64
     given, side, alone = (ds.field(t, shape=len(x)) for _ in range(3))

@@ -356,10 +356,10 @@ def test_ops_of_vectors_in_python_are_vectors():
     assert ds.select(v > 0, v, 0.0).to_list() == [0.25, 0]
     assert (v.to_list(), ds.isnan(v).any()) == ([0.25, -1], False)
     with pytest.raises(
-        KernelTypeError, match=r"ds.max can not combine the shapes \(2,\) and \(3,\)"
+        KernelTypeError, match=r"ds.max cannot combine the shapes \(2,\) and \(3,\)"
     ):
         ds.max(v, ds.Vector([1.0, 2.0, 3.0]))
-    with pytest.raises(KernelTypeError, match=r"ds\.sin can not be computed of"):
+    with pytest.raises(KernelTypeError, match=r"ds\.sin cannot be computed of"):
         ds.sin(v, v)
 
 

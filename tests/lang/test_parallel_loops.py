@@ -338,11 +338,11 @@ def test_kernel_level_while_and_branches(cpu):
     def run(n: ds.i32) -> ds.i32:
         k, s = n, 0
         while k > 0:
-            for i in range(k):  # serial: inside of a while
+            for i in range(k):  # serial: inside a while
                 s += i
             k -= 1
         if s > 10:
-            for i in range(10):  # serial: inside of a branch
+            for i in range(10):  # serial: inside a branch
                 x[i] = s + i
         else:
             x[0] = -1
@@ -459,7 +459,7 @@ def test_blocks_may_have_these_threads(cpu):
             run(n)
             assert tasks_of(run) == [(True, n)]
         elif n % 7 == 0 or n in (-1, 0, 3, 48, 1025, 1056):
-            with pytest.raises(ds.KernelTypeError, match=f"block_dim can not be the number {n}"):
+            with pytest.raises(ds.KernelTypeError, match=f"block_dim cannot be the number {n}"):
                 run(n)
 
 

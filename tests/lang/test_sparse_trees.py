@@ -346,7 +346,7 @@ class TestErrors:
     def test_declarations(self):
         with pytest.raises(ds.FieldError, match="along one axis of their own"):
             ds.root.dense(ds.i, 4).dynamic(ds.i, 4)
-        with pytest.raises(ds.FieldError, match="inside of a dynamic"):
+        with pytest.raises(ds.FieldError, match="inside a dynamic"):
             ds.root.dynamic(ds.i, 4).pointer(ds.j, 4)
         with pytest.raises(ds.FieldError, match="chunk_size"):
             ds.root.dynamic(ds.i, 4, chunk_size=0)
@@ -381,7 +381,7 @@ class TestErrors:
             x[i, 0] = 1.0
 
         for i in (-1, 8):
-            with pytest.raises(ds.AccessError, match=rf"index \({i}, 0\) is outside of x"):
+            with pytest.raises(ds.AccessError, match=rf"index \({i}, 0\) is outside x"):
                 run(i)
 
     def test_other_libraries_and_arrays(self):
@@ -391,7 +391,7 @@ class TestErrors:
         def run(a: ds.types.ndarray()):
             a[0, 0] = 1.0
 
-        with pytest.raises(ds.KernelTypeError, match="sparse tree can not be passed as an array"):
+        with pytest.raises(ds.KernelTypeError, match="sparse tree cannot be passed as an array"):
             run(x)
         with pytest.raises(ds.FieldError, match="activate nothing"):
             x.__dlpack__()

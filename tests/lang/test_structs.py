@@ -78,7 +78,7 @@ class TestInPython:
             p[7]
         with pytest.raises(ds.FieldError, match="give all members"):
             p[0] = {"pos": [1, 2]}
-        with pytest.raises(ds.FieldError, match="can not be replaced"):
+        with pytest.raises(ds.FieldError, match="cannot be replaced"):
             p.pos = 3
 
     def test_whole_contents(self):
@@ -111,7 +111,7 @@ class TestInPython:
 
     @pytest.mark.parametrize("member", ["shape", "grad", "_x", "keys"])
     def test_names_that_members_can_not_have(self, member):
-        with pytest.raises(ds.FieldError, match="can not be called"):
+        with pytest.raises(ds.FieldError, match="cannot be called"):
             ds.types.struct(**{member: ds.f32})
 
     def test_bad_definitions(self):
@@ -231,7 +231,7 @@ class TestInheritance:
             class Child(Body):
                 mass = 2.0
 
-        with pytest.raises(ds.FieldError, match="a member of Hiding can not be called mass"):
+        with pytest.raises(ds.FieldError, match="a member of Hiding cannot be called mass"):
 
             @ds.dataclass
             class Hiding(Body):
@@ -258,7 +258,7 @@ class TestInheritance:
             b = Bare(1.0)
             b.push(0.0, 1.0)
 
-        with pytest.raises(ds.KernelSyntaxError, match=r"as a @ds.func outside of the classes"):
+        with pytest.raises(ds.KernelSyntaxError, match=r"as a @ds.func outside the classes"):
             run()
         with pytest.raises(ds.KernelSyntaxError, match=r"decorate Bare with @ds.dataclass"):
             make()

@@ -78,13 +78,13 @@ def test_fields_of_a_type():
     placed = vec3.field()
     ds.root.dense(ds.i, 4).place(placed)
     assert placed.to_numpy().shape == (4, 3)
-    with pytest.raises(FieldError, match="i32 can not have a gradient"):
+    with pytest.raises(FieldError, match="i32 cannot have a gradient"):
         ivec2.field(shape=2, needs_grad=True)
 
 
 @pytest.mark.parametrize("elements", [(), (1, 2), ("a", "b", "c"), ([1, 2],)])
 def test_what_makes_no_vector(elements):
-    with pytest.raises(KernelTypeError, match="a vector of 3 f64 can not be made of"):
+    with pytest.raises(KernelTypeError, match="a vector of 3 f64 cannot be made of"):
         vec3(*elements)
 
 

@@ -52,7 +52,7 @@ def test_a_file_is_replaced_when_all_is_written(cpu, tmp_path, monkeypatch):
     ds.save(path, x)
     x.fill(2)
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
-    with pytest.raises(ds.FieldError, match="can not be written: no space"):
+    with pytest.raises(ds.FieldError, match="cannot be written: no space"):
         ds.save(path, x)
     assert os.listdir(tmp_path) == ["x.npz"]
     ds.load(path, x)
@@ -117,7 +117,7 @@ def test_wrong_arguments(cpu, tmp_path):
         (lambda: ds.save(path, w=np.zeros(2)), "w is a NumPy array of shape (2,)"),
         (lambda: ds.save(path, ds.field(ds.f32, shape=2)), "argument 2 is a field without a name"),
         (lambda: ds.save(3, x), "the path is a text, not 3"),
-        (lambda: ds.save("/proc/no/x.npz", x), "the folder /proc/no can not be made"),
+        (lambda: ds.save("/proc/no/x.npz", x), "the folder /proc/no cannot be made"),
     ):
         with pytest.raises(ds.FieldError) as caught:
             call()

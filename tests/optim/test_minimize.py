@@ -1,4 +1,4 @@
-"""`ds.optim.minimize` finds known minima by each method, within bounds, and says why it can not."""
+"""`ds.optim.minimize` finds known minima by each method, within bounds, and says why it cannot."""
 
 import builtins
 import os
@@ -136,7 +136,7 @@ def test_nan_names_the_operation(cpu):
         ({"bounds": {"v": (0, 1)}}, "there are bounds for 'v', and no parameter of this name"),
         ({"bounds": ("low", 1)}, "a bound of a is a number or an array of shape (3, 2)"),
         ({"iterations": 0}, "iterations starts at 1, and is 0"),
-        ({"callback": 1}, "callback is a function, and 1 can not be called"),
+        ({"callback": 1}, "callback is a function, and 1 cannot be called"),
         ({"program": lambda: 3.0}, "the loss is a field of one element"),
         ({"fields": []}, "there is no parameter to optimise"),
         ({"tol": 1}, "minimize has no parameter tol"),

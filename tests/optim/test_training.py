@@ -353,7 +353,7 @@ def test_ctrl_c_ends_after_the_iteration(cpu, tmp_path, capsys):
         ({"opt": 3}, "opt is an optimiser, not the number 3"),
         ({"iterations": 0}, "iterations starts at 1, and is 0"),
         ({"iterations": 2.5}, "iterations is a whole number, not 2.5"),
-        ({"program": 3}, "program is a function, and 3 can not be called"),
+        ({"program": 3}, "program is a function, and 3 cannot be called"),
         ({"program": lambda: None}, "the program returns nothing, and no loss is named"),
         ({"resume": True}, "resume=True goes on from a checkpoint, and no folder is named"),
         ({"patience": 0}, "patience starts at 1, and is 0"),

@@ -122,7 +122,7 @@ def test_what_is_uniform_is_one_number(name):
 
 @pytest.mark.parametrize("name", ["branches", "loops", "bounds", "while", "late"])
 def test_what_is_called_divergent_differs(name):
-    """In these programs nothing outside of loops is called divergent without reason."""
+    """In these programs nothing outside loops is called divergent without reason."""
     kernel, _fields = kernel_of(name)
     (task,) = kernel.tasks
     outside = {v for s in task.body.stmts for v in outs(s)}

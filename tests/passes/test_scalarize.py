@@ -219,7 +219,7 @@ def test_faults_are_reported_alike(change):
     run(kernel, memory, (2,))
     assert memory[x].tolist() == [[0, 0], [0, 0], [1, 1]]
     for bad in (3, -1):
-        with pytest.raises(AccessError, match=rf"index \[{bad}.*outside of x") as caught:
+        with pytest.raises(AccessError, match=rf"index \[{bad}.*outside x") as caught:
             run(kernel, memory, (bad,))
         assert caught.value.span is line
     odd = change(serial([Check(Const(bool_, False), "is odd", (i,), line)], (x,), (i,)))

@@ -32,7 +32,7 @@ def fields(cpu):
 
 
 def loops(fields, line, inner="3", outer="K"):
-    """How many loops inside of lanes are left."""
+    """How many loops inside lanes are left."""
     make(HEAD.format(inner=inner, outer=outer, line=line), fields)
     (task,) = unroll_short_loops(fields["kernel"]._only(()).ir).tasks
     return sum(isinstance(s, (For, While)) for s in task_statements(task))

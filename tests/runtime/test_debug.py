@@ -36,7 +36,7 @@ def test_out_of_bounds_names_field_index_shape_and_line(cpu):
         for kernel in (write, read, add):
             with pytest.raises(ds.AccessError) as caught:
                 kernel(i, j)
-            assert f"index ({i}, {j}) is outside of x, which has shape (3, 4)" in str(caught.value)
+            assert f"index ({i}, {j}) is outside x, which has shape (3, 4)" in str(caught.value)
             assert "x[i, j]" in str(caught.value)
         with pytest.raises(ds.AccessError, match=rf"line {line}\b"):
             write(i, j)
@@ -65,7 +65,7 @@ def test_out_of_bounds_in_arrays_and_in_other_memory(cpu):
 
     write(a, 0, 10)
     for first, end in [(-3, 5), (5, 13), (-10, 0)]:
-        with pytest.raises(ds.AccessError, match=r"outside of x, which has shape"):
+        with pytest.raises(ds.AccessError, match=r"outside x, which has shape"):
             write(a, first, end)
     assert frame.tolist() == [0.0] * 10 + [1.0] * 10 + [0.0] * 10
 

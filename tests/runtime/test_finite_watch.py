@@ -221,7 +221,7 @@ def test_options():
     ds.init(default_fp=ds.f64, debug=True, check_nan=False)
     divide(0.0)
     assert np.isnan(x.to_numpy()).all()
-    with pytest.raises(ds.FieldError, match="check_nan can not be 'all'"):
+    with pytest.raises(ds.FieldError, match="check_nan cannot be 'all'"):
         ds.init(check_nan="all")
 
 

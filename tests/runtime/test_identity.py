@@ -157,7 +157,7 @@ def test_fields_are_not_copied_unseen(way):
     for thing in (x, Spring("a", x, total()), [x]):
         if way is copy.copy and thing is not x:
             continue
-        with pytest.raises(ds.FieldError, match="can not be copied by copy"):
+        with pytest.raises(ds.FieldError, match="cannot be copied by copy"):
             way(thing)
 
 

@@ -72,7 +72,7 @@ def test_wrong_options_are_refused_and_change_nothing(cpu, options):
 
 def test_backends(cpu):
     ds = cpu
-    with pytest.raises(ds.BackendError, match="can not be used here"):
+    with pytest.raises(ds.BackendError, match="cannot be used here"):
         ds.init(arch=ds.cuda, device=99)
     with pytest.warns(UserWarning, match="using the CPU"):
         ds.init(arch=ds.gpu, device=99)
@@ -311,7 +311,7 @@ def test_the_first_kernel_of_a_process(tmp_path, head, total):
 
 
 class Refusing:
-    """An output that can not be written to."""
+    """An output that cannot be written to."""
 
     def write(self, text):
         raise TypeError("not text")

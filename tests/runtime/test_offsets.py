@@ -71,7 +71,7 @@ def test_elements_from_python(cpu):
     s = ds.Struct.field({"a": ds.i32}, shape=2, offset=5)
     s[6].a = 7
     assert s.a.to_numpy().tolist() == [0, 7]
-    with pytest.raises(ds.FieldError, match=r"(?s)index 2 is outside of x.*first index is \(-1,\)"):
+    with pytest.raises(ds.FieldError, match=r"(?s)index 2 is outside x.*first index is \(-1,\)"):
         x[2] = 1.0
     with pytest.raises(ds.FieldError, match="an offset is a whole number for each axis"):
         ds.field(ds.f32, shape=(2, 2), offset=1.5)
@@ -119,7 +119,7 @@ def test_debug_and_constant_indices(cpu):
         x[i] = 1.0
 
     put(-2)
-    with pytest.raises(ds.AccessError, match=r"index -3 is outside of x, .* first index \(-2,\)"):
+    with pytest.raises(ds.AccessError, match=r"index -3 is outside x, .* first index \(-2,\)"):
         put(-3)
     assert x.to_numpy().tolist() == [1, 0, 0, 0]
 
@@ -127,7 +127,7 @@ def test_debug_and_constant_indices(cpu):
     def wrong():
         x[2] = 1.0
 
-    with pytest.raises(ds.KernelTypeError, match=r"(?s)index 2 is outside of x.*from -2 to 1"):
+    with pytest.raises(ds.KernelTypeError, match=r"(?s)index 2 is outside x.*from -2 to 1"):
         wrong()
 
 

@@ -138,7 +138,7 @@ def test_without_the_option(program):
     with pytest.raises(ds.FieldError, match="no launch was measured") as caught:
         ds.profiler.print_kernel_profiler_info()
     assert "ds.init(kernel_profiler=True)" in caught.value.hint
-    with pytest.raises(ds.FieldError, match="the option kernel_profiler can not be 1"):
+    with pytest.raises(ds.FieldError, match="the option kernel_profiler cannot be 1"):
         ds.init(kernel_profiler=1)
 
 

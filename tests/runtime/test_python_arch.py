@@ -193,7 +193,7 @@ def test_lines_are_printed_when_the_kernel_comes_to_them(on_python, capsys):
             print("at", i)
             z[i] = 1.0
 
-    with pytest.raises(ds.AccessError, match=r"\[2\] is outside of z") as caught:
+    with pytest.raises(ds.AccessError, match=r"\[2\] is outside z") as caught:
         f()
     assert "z[i] = 1.0" in str(caught.value)
     assert capsys.readouterr().out == "at 0\nat 1\nat 2\n"

@@ -163,7 +163,7 @@ class Maker:
         )()
 
     def calm(self, text):
-        """Inside of loops values stay bounded."""
+        """Inside loops values stay bounded."""
         if not self.loops:
             return text
         return self.pick(["ds.sin({})", "ds.tanh({})", "0.6 * ds.cos({})"]).format(text)

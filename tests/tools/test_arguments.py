@@ -133,7 +133,7 @@ def test_things_without_a_length(capsys):
     assert list(progress(iter(range(5)), "some")) == [0, 1, 2, 3, 4]
     assert list(progress(iter(range(5)), "five", total=5)) == [0, 1, 2, 3, 4]
     assert "five" in capsys.readouterr().err
-    with pytest.raises(ds.FieldError, match="can not be looped over"):
+    with pytest.raises(ds.FieldError, match="cannot be looped over"):
         progress(3.5)
 
 

@@ -98,7 +98,7 @@ def test_ffmpeg_that_fails(tmp_path, monkeypatch):
     script.write_text("#!/bin/sh\ncat > /dev/null\necho no such codec >&2\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(ds.FieldError, match="can not make the film: no such codec"):
+    with pytest.raises(ds.FieldError, match="cannot make the film: no such codec"):
         animate(np.zeros((2, 3, 3)), 0.1, tmp_path / "a.mp4")
     assert not (tmp_path / "a.mp4").exists()
 
@@ -150,12 +150,12 @@ def test_video_manager_builds_films_on_the_way(tmp_path):
         (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", lines=[(0, 3)]), "ends at point 3"),
         (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", lines=[0, 1]), "lines has the shape (2,)"),
         (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", bounds=(1, 0)), "has no inside"),
-        (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", bounds=3), "bounds can not be 3"),
-        (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", radius=-1), "radius can not be -1"),
+        (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", bounds=3), "bounds cannot be 3"),
+        (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", radius=-1), "radius cannot be -1"),
         (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", colors="rde"), "'rde' is no colour"),
         (lambda: animate(np.zeros((2, 3, 2)), 0.1, "a.gif", colors=np.ones(4)), "there are 3 of them"),
         (lambda: animate(np.zeros((2, 3, 3)) / 0, 0.1, "a.gif"), "none of the positions"),
-        (lambda: animate(np.zeros((2, 3, 3)), 0.1, "a.gif", up="x"), "up can not be 'x'"),
+        (lambda: animate(np.zeros((2, 3, 3)), 0.1, "a.gif", up="x"), "up cannot be 'x'"),
         (lambda: VideoManager("v", framerate=0), "framerate is a positive number"),
         (lambda: VideoManager("v", width=3), "one of width and height"),
     ],

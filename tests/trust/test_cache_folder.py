@@ -256,7 +256,7 @@ def test_paths_that_are_too_long_are_a_warning(tmp_path, part):
 def test_a_file_in_the_way_is_a_warning(tmp_path):
     (tmp_path / "file").write_text("mine")
     refused(DiskCache(tmp_path / "file"), "is no folder")
-    refused(DiskCache(tmp_path / "file" / "cache"), "can not be used")
+    refused(DiskCache(tmp_path / "file" / "cache"), "cannot be used")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -359,7 +359,7 @@ def test_folders_that_can_not_be_are_one_warning(folder):
 @pytest.mark.parametrize("how", ["DIFFSIM_CACHE_DIR", "offline_cache_file_path"])
 def test_a_zero_character_in_the_path(cpu, how):
     if how == "DIFFSIM_CACHE_DIR":
-        pytest.skip("the environment can not hold one")
+        pytest.skip("the environment cannot hold one")
     with pytest.raises(cpu.FieldError, match="zero character") as caught:
         cpu.init(offline_cache_file_path="a\0b")
     assert caught.value.hint

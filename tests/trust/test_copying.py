@@ -345,7 +345,7 @@ def test_memory_and_tapes_are_refused(cpu, way):
     tape = ds.Tape(loss)
     placed = ds.root.dense(ds.i, 3)
     for thing in (x, x.grad, structs, array, tape, placed):
-        with pytest.raises(ds.FieldError, match="can not be copied by copy or deepcopy") as caught:
+        with pytest.raises(ds.FieldError, match="cannot be copied by copy or deepcopy") as caught:
             WAYS[way](thing)
         assert caught.value.hint
         assert caught.value.span.file == __file__ or way in ("copy", "deepcopy")

@@ -1,4 +1,4 @@
-"""Files that diffsim writes: whole or as before, and an error with advice where they can not be written."""
+"""Files that diffsim writes: whole or as before, and an error with advice where they cannot be written."""
 
 import ast
 import errno
@@ -134,7 +134,7 @@ def test_the_graph_of_a_tape_is_written_whole_or_not(cpu, tmp_path):
     for made in (tmp_path / "new" / "tape.svg", tmp_path / "page" / "of" / "square.html"):
         tape.visualize(made) if made.suffix == ".svg" else square.show(made)
         assert made.stat().st_size
-    with pytest.raises(ds.FieldError, match="can not be made: Not a directory") as caught:
+    with pytest.raises(ds.FieldError, match="cannot be made: Not a directory") as caught:
         tape.visualize(place / "inside" / "tape.dot")
     assert caught.value.hint == "a part of the path is a file: name another folder"
 
@@ -153,7 +153,7 @@ def test_folders_are_made_whoever_writes(cpu, tmp_path, ending):
     WRITERS[ending](path)
     assert path.stat().st_size
     for wrong in (path / f"inside.{ending}", path / "deep" / f"inside.{ending}"):
-        with pytest.raises(ds.FieldError, match=r"the folder .* can not be made") as caught:
+        with pytest.raises(ds.FieldError, match=r"the folder .* cannot be made") as caught:
             WRITERS[ending](wrong)
         assert "a part of the path is a file" in caught.value.hint
 

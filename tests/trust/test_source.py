@@ -85,7 +85,7 @@ def test_a_file_that_was_edited_before_the_decorator_reads_it(change, tmp_path):
     old, new = CHANGES[change]
     assert old in TEXT
     edit(tmp_path / "factory.py", TEXT.replace(old, new))
-    with pytest.raises(KernelSyntaxError, match=r"(changed after|something else|can not be read)"):
+    with pytest.raises(KernelSyntaxError, match=r"(changed after|something else|cannot be read)"):
         module.make(4)
 
 

@@ -1,4 +1,4 @@
-"""A gradient is right, or it is refused with an error that names the line: outside of recorded launches."""
+"""A gradient is right, or it is refused with an error that names the line: outside recorded launches."""
 
 import gc
 import importlib.util

@@ -241,7 +241,7 @@ def _section(match: re.Match[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Without signs that Markdown would take for tags, outside of code."""
+    """Without signs that Markdown would take for tags, outside code."""
     lines = []
     for line in text.splitlines():
         if line.startswith("    "):

@@ -181,7 +181,7 @@ def check_repeatable(
         raise no_record(aim)
     if looking:
         raise AutodiffError(
-            "a tape can not be replayed with validation=True or check_nan=True, since a replay looks at "
+            "a tape cannot be replayed with validation=True or check_nan=True, since a replay looks at "
             "nothing",
             Span.of_caller(),
             hint="record it anew each time: with tape: ...",
@@ -205,5 +205,5 @@ def _between(f: Field, row: int | None) -> AutodiffError:
         f"{f.name} was recorded on this tape, {who} has changed it after the end of the block, and the "
         "record would go on as if it had not",
         place,
-        hint="change it inside of the block, or begin a new record: tape.reset()",
+        hint="change it inside the block, or begin a new record: tape.reset()",
     )

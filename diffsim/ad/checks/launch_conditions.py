@@ -86,7 +86,7 @@ def fixed_launches(
 ) -> list[tuple[LaunchChecks, tuple[Any, ...]]] | None:
     """Return the launches to ask before each pass of a replayed record.
 
-    None if an index field does not stay as it is: a native program can not stop to ask where it has its old
+    None if an index field does not stay as it is: a native program cannot stop to ask where it has its old
     values back.
 
     Args:

@@ -72,7 +72,7 @@ def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None
             f"{gradient.name} is set in a step of a checkpointed rollout: the backward pass runs its steps "
             "again, and gradients would get lost without a word",
             span,
-            hint="set it outside of the rollout: tape.backward(grads={y: seed})",
+            hint="set it outside the rollout: tape.backward(grads={y: seed})",
         )
 
 

@@ -105,7 +105,7 @@ class NanSearch:
         derivative: Derivative | None,
     ) -> None:
         maker = entry.text() if derivative is None else f"the adjoint of {entry.text()}"
-        # The cotangent of what a kernel returned is gone, so such an adjoint can not be run once more.
+        # The cotangent of what a kernel returned is gone, so such an adjoint cannot be run once more.
         may_run = kept.is_whole and (derivative is None or not derivative.returns_active)
         found = self._origin(kept, entry, derivative) if may_run else None
         if found is not None:

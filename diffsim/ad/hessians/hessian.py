@@ -50,7 +50,7 @@ def hvp(
         An array in the shape of the vectors; for a list of fields a list of arrays.
 
     Raises:
-        AutodiffError: and its kind, in the line whose derivative can not be given.
+        AutodiffError: and its kind, in the line whose derivative cannot be given.
         FieldError: vectors that do not fit.
     """
     given = _fields(fields)
@@ -82,7 +82,7 @@ def hessian(
         the order of `to_numpy`; as computed, and so symmetric up to rounding.
 
     Raises:
-        AutodiffError: and its kind, in the line whose derivative can not be given.
+        AutodiffError: and its kind, in the line whose derivative cannot be given.
     """
     run = _SecondOrder(function, _fields(fields), loss)
     shapes = [f.shape + f.element for f in run.fields]
@@ -163,7 +163,7 @@ def _clear() -> None:
     """Set all gradients and duals to 0."""
     if session.tape is not None:
         raise AutodiffError(
-            f"{session.tape.work.words} already, and second derivatives can not be computed inside of it",
+            f"{session.tape.work.words} already, and second derivatives cannot be computed inside it",
             Span.of_caller(),
             hint=f"do it {session.tape.work.outside}",
         )

@@ -1,7 +1,7 @@
 """Krylov solvers on NumPy vectors: conjugate gradients, BiCGStab and GMRES.
 
 They need no matrix but products with it, and end with the residual that was really computed, so that a wrong
-recurrence can not pass for a solution.
+recurrence cannot pass for a solution.
 """
 
 from __future__ import annotations

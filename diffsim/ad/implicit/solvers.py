@@ -177,7 +177,7 @@ class SparseLU:
 
 
 def _check_pivots(pivots: np.ndarray, options: Options) -> None:
-    """Refuse a matrix that can not be told from a singular one."""
+    """Refuse a matrix that cannot be told from a singular one."""
     sizes = np.abs(pivots)
     if len(sizes) and not sizes.min() > 4 * np.finfo(float).eps * sizes.max():
         raise _singular(options)

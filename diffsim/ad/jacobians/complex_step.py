@@ -148,7 +148,7 @@ def check_entries(record: Any) -> None:
     if given and record.read_out:
         raise AutodiffError(
             f"fields are read out in Python, and {given[-1].field.name} is set there: if one is made of the "
-            "other, the complex step can not see it",
+            "other, the complex step cannot see it",
             span_of(given[-1].writer),
             hint=HINT,
         )

@@ -93,7 +93,7 @@ def jacobian(
         column for each component of the input, in the order of `to_numpy`; NaN in rows left out.
 
     Raises:
-        AutodiffError: there is no gradient; a derivative is outside of the pattern that was given.
+        AutodiffError: there is no gradient; a derivative is outside the pattern that was given.
     """
     most = either(max_outputs_per_var, max_outputs)
     need_whole(most, "max_outputs_per_var")

@@ -104,7 +104,7 @@ class SparseMatrix:
         fields: list[Field],
         relative: float | None = None,
     ) -> None:
-        """Raise AutodiffError if derivatives are outside of the pattern.
+        """Raise AutodiffError if derivatives are outside the pattern.
 
         A pass with random weights must give what the matrix gives. A derivative that is missing shows in its
         column (or row, in forward mode) with probability 1.

@@ -1,6 +1,6 @@
 """Makes one of sequences of steps that repeat: 1,000 time steps of 4 kernels are 4 boxes in a frame.
 
-Two steps are alike if they are launches of one kernel with the same fields; two scopes, if what is inside of
+Two steps are alike if they are launches of one kernel with the same fields; two scopes, if what is inside
 them is and their names differ in numbers only. Scopes are folded first, then each level from the left: of all
 repetitions that begin at a place the one that covers most, and its own sequence in the same way.
 """

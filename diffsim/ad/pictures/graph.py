@@ -94,7 +94,7 @@ class Graph:
 
 
 def steps_of(items: Iterable[Step | Group]) -> Iterator[Step]:
-    """Yield all steps, those inside of groups too."""
+    """Yield all steps, those inside groups too."""
     for item in items:
         if isinstance(item, Step):
             yield item

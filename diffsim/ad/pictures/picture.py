@@ -45,7 +45,7 @@ class TapePicture(str):
 
 
 def _by_graphviz(text: str, form: str) -> bytes | None:
-    """Let GraphViz draw it; None: it is not there, or can not."""
+    """Let GraphViz draw it; None: it is not there, or cannot."""
     program = shutil.which("dot")
     if program is None:
         return None
@@ -187,7 +187,7 @@ def write_picture(picture: TapePicture, filename: Any) -> None:
     """Write a picture to a file: as svg, png or pdf where the name ends so, else in the DOT language.
 
     Raises:
-        FieldError: it can not be written there.
+        FieldError: it cannot be written there.
     """
     need_path(filename, "the filename")
     ending = os.path.splitext(os.fspath(filename))[1].lower().removeprefix(".")

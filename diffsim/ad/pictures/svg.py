@@ -142,5 +142,5 @@ def _label(x: float, y: float, text: str, colour: str = "#666") -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text as XML has it; names from anywhere may hold what it can not."""
+    """Return a text as XML has it; names from anywhere may hold what it cannot."""
     return html.escape(_NOT_XML.sub("\ufffd", text))

@@ -76,7 +76,7 @@ def editing(field: Field) -> Iterator[np.ndarray]:
     """Give the same array for writing; changes are copied back to a GPU at the end of the block."""
     array = values_of(field)
     yield array
-    # After the block only: an exception inside of it leaves the GPU's memory as it was.
+    # After the block only: an exception inside it leaves the GPU's memory as it was.
     if field.storage.device is not HOST:
         field.storage.from_numpy(array)
 

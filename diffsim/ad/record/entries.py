@@ -160,7 +160,7 @@ class Launched(Entry):
         source = self.special.kernel.source
         if self.returned is not None:
             raise AutodiffError(
-                f"this tape can not be replayed: it follows what {source.name} returned through Python",
+                f"this tape cannot be replayed: it follows what {source.name} returned through Python",
                 source.head(),
                 hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
             )
@@ -171,7 +171,7 @@ class Launched(Entry):
                     "a NumPy array" if isinstance(a, np.ndarray) else "an array of another library"
                 )
                 raise AutodiffError(
-                    f"this tape can not be replayed: {p.name} of {source.name} was {kind}, "
+                    f"this tape cannot be replayed: {p.name} of {source.name} was {kind}, "
                     "whose changes are not recorded",
                     source.parameter(p.name),
                     hint="pass a ds.ndarray, or record the tape anew each time",
@@ -490,7 +490,7 @@ class Copied(Entry):
 
 def _not_replayed(what: str, span: Span | None) -> AutodiffError:
     return AutodiffError(
-        f"this tape can not be replayed: it holds {what}",
+        f"this tape cannot be replayed: it holds {what}",
         span,
         hint="copy whole fields, or record the tape anew each time",
     )

@@ -171,15 +171,15 @@ class Entry:
     # ---- what it uses
 
     def reads(self) -> list[Field]:
-        """Return the fields that it read, but for entries inside of it."""
+        """Return the fields that it read, but for entries inside it."""
         return []
 
     def writes(self) -> list[Field]:
-        """Return the fields that it wrote, but for entries inside of it."""
+        """Return the fields that it wrote, but for entries inside it."""
         return []
 
     def fields(self) -> Iterable[Field]:
-        """Return the fields whose gradients it uses, but for entries inside of it."""
+        """Return the fields whose gradients it uses, but for entries inside it."""
         return [*self.writes(), *self.reads()]
 
     def boxes(self) -> Iterator[Box]:
@@ -260,7 +260,7 @@ class Entry:
 
 
 def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield all entries, with those inside of functions that have a gradient of their own."""
+    """Yield all entries, with those inside functions that have a gradient of their own."""
     for entry in entries:
         yield entry
         if entry.inside:
@@ -273,7 +273,7 @@ def fields_of(entries: Iterable[Entry]) -> dict[Field, None]:
 
 
 def used_by(entry: Entry) -> set[Field]:
-    """Return the fields that an entry or those inside of it read or wrote."""
+    """Return the fields that an entry or those inside it read or wrote."""
     # A function with a gradient of its own uses what its inside does, whatever it declares.
     nested = (f for e in flat(entry.inside) for f in (*e.reads(), *e.writes()))
     return {*entry.fields(), *nested}

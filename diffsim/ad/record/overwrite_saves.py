@@ -130,7 +130,7 @@ def refuse_sparse(field: Field, span: Span | None) -> None:
     """Refuse to replay what writes all of a sparse field, or an element of it, without activating a cell."""
     if field.tree is not None:
         raise AutodiffError(
-            f"this tape can not be replayed: Python's writes to {field.name} activate cells of a tree",
+            f"this tape cannot be replayed: Python's writes to {field.name} activate cells of a tree",
             span,
             hint="write in a kernel, or record the tape anew each time",
         )

@@ -100,7 +100,7 @@ class Replaced(Entry):
     def check_replay(self) -> None:
         if self.rerun is None:
             raise AutodiffError(
-                "this tape can not be replayed: it holds a function with a gradient of its own or a "
+                "this tape cannot be replayed: it holds a function with a gradient of its own or a "
                 "checkpointed rollout",
                 self.span,
                 hint="record it anew each time: with tape: ...",

@@ -71,5 +71,5 @@ def _has_adjoint(special: Specialization) -> bool:
     if not special.differentiable:
         return True
     derivative = special.in_place.derivative
-    # One that not every launch can be given is for kernels that can not be split.
+    # One that not every launch can be given is for kernels that cannot be split.
     return derivative.refusal is None and derivative.is_for_every_launch

@@ -124,7 +124,7 @@ def _check_solve(entry: Replaced, name: str) -> None:
         if any(p.name == name for p in special.arguments.parameters):
             raise AutodiffError(
                 f"{name} is an argument of {special.arguments.kernel}, which the function of {entry.name} "
-                "launches, and a replay can not change it there",
+                "launches, and a replay cannot change it there",
                 entry.span,
                 hint=f"let {special.arguments.kernel} read {name} from a 0-D field, and set that before the "
                 "replay",

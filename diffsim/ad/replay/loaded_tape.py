@@ -91,7 +91,7 @@ def _read(filename: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return head, contents
     except OSError as error:
         raise FieldError(
-            f"{filename} can not be read: {error.strerror or error}",
+            f"{filename} cannot be read: {error.strerror or error}",
             Span.of_caller(),
             hint="name a file that tape.save has written",
         ) from None
@@ -258,7 +258,7 @@ class LoadedTape:
         )
         last = offset + (count - 1) * step + nbytes
         if min(offset, nbytes, count - 1, step) < 0 or last > storage.layout.nbytes:
-            raise ValueError("a command outside of its memory")
+            raise ValueError("a command outside its memory")
         return StridedSpan(storage.address + offset, nbytes, count, step)
 
     def _whole(self, data: list[Any], field: Field) -> int:
@@ -273,7 +273,7 @@ class LoadedTape:
     def _check(self, what: str) -> None:
         if session.tape is not None:
             raise AutodiffError(
-                f"a loaded tape can not be {what} while {session.tape.work.words}",
+                f"a loaded tape cannot be {what} while {session.tape.work.words}",
                 Span.of_caller(),
                 hint=f"do it {session.tape.work.outside}",
             )

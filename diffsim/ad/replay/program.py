@@ -42,7 +42,7 @@ class Replay:
         writes: whether Python writes to fields in it.
 
     Raises:
-        AutodiffError: it holds something that can not be run again.
+        AutodiffError: it holds something that cannot be run again.
     """
 
     def __init__(self, entries: Record, generation: int, written: Iterable[Field]) -> None:
@@ -126,7 +126,7 @@ class Replay:
         """
         if self._active:
             raise AutodiffError(
-                "this tape can not be saved: it launches kernels on sparse trees",
+                "this tape cannot be saved: it launches kernels on sparse trees",
                 Span.of_caller(),
                 hint="keep it in this process",
             )
@@ -134,10 +134,10 @@ class Replay:
         last = AdjointCommands(self.entries, first.order, first.saved, backward, needed)
         if not last.valid or last.asked:
             raise AutodiffError(
-                "this tape can not be saved: whether its gradients are right is known only with each launch, "
+                "this tape cannot be saved: whether its gradients are right is known only with each launch, "
                 "since index fields decide which elements they are of"
                 if last.valid or last.asked is None
-                else "this tape can not be saved: it overwrites a value that its gradient needs",
+                else "this tape cannot be saved: it overwrites a value that its gradient needs",
                 Span.of_caller(),
                 hint='record it with ds.Tape(..., in_place="save"), or keep it in this process',
             )
@@ -159,7 +159,7 @@ class Replay:
         """
         if session.tape is not None:
             raise AutodiffError(
-                f"a tape can not be replayed while {session.tape.work.words}",
+                f"a tape cannot be replayed while {session.tape.work.words}",
                 Span.of_caller(),
                 hint=f"call replay {session.tape.work.outside}",
             )
@@ -233,7 +233,7 @@ class Replay:
 
         Raises:
             AutodiffError: the last replay did not run to its end; something was recorded since; an
-                adjoint can not be made.
+                adjoint cannot be made.
         """
         with self._lock:
             if not self.complete:

@@ -97,7 +97,7 @@ class ProgramData(Program):
 
     def solve(self, step: Callable[[], Any], entry: Replaced) -> None:
         raise AutodiffError(
-            f"this tape can not be saved: {entry.name} solves in Python, which a file does not hold",
+            f"this tape cannot be saved: {entry.name} solves in Python, which a file does not hold",
             entry.span,
             hint="keep the tape in this process, and call tape.replay() here",
         )
@@ -149,7 +149,7 @@ class _File:
                 self.kernel_rows.append(kernel_data(inline_bodies(ir), self._memory))
             except NotPlain as problem:
                 raise AutodiffError(
-                    f"this tape can not be saved: {ir.name} holds {problem.what}",
+                    f"this tape cannot be saved: {ir.name} holds {problem.what}",
                     problem.span,
                     hint="a file that somebody else may have made runs no such code: write it as a kernel",
                 ) from None
@@ -202,7 +202,7 @@ def save(path: Any, replay: Replay, loss: Field | None, inputs: ReplayInputs) ->
     backward = replay.programs(there, back, needed)
     if there.parts or back.parts:
         raise AutodiffError(
-            "this tape can not be saved: a step of it runs in Python (a write to some elements of a field)",
+            "this tape cannot be saved: a step of it runs in Python (a write to some elements of a field)",
             Span.of_caller(),
             hint="write whole fields, or single elements",
         )

@@ -52,7 +52,7 @@ def parse_retain_grad(option: Any) -> bool | frozenset[Field]:
         )
     if any(not isinstance(f, Field) for f in fields):
         raise FieldError(
-            f"retain_grad can not be {shown(option)}",
+            f"retain_grad cannot be {shown(option)}",
             Span.of_caller(),
             hint="give it True, or a list of fields",
         )
@@ -155,7 +155,7 @@ class GradientRetainer:
             # Its adjoint exchanges the gradient for 0, so there is no one value whose gradient it is.
             if isinstance(s, Atomic) and s.op in ("min", "max"):
                 raise AutodiffError(
-                    f"the gradient of {f.name} can not be kept: ds.atomic_{s.op} hands it on to the "
+                    f"the gradient of {f.name} cannot be kept: ds.atomic_{s.op} hands it on to the "
                     "update that won",
                     s.span,
                     hint=f"name the fields to keep, and leave {f.name} out: retain_grad=[...]",
@@ -163,7 +163,7 @@ class GradientRetainer:
             # What later loops of the kernel add for the value stored goes to the gradient of a state.
             if plain.has_versions(s.mem):
                 raise AutodiffError(
-                    f"the gradient of {f.name} can not be kept: {special.name} needs {f.name} between its "
+                    f"the gradient of {f.name} cannot be kept: {special.name} needs {f.name} between its "
                     "loops",
                     s.span,
                     hint=f"split the kernel, or leave {f.name} out: retain_grad=[...]",

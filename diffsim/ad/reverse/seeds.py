@@ -87,7 +87,7 @@ def start_from(f: Any, seed: Any) -> None:
     if not isinstance(f, Field) or f.adjoint is None:
         name = f.name if isinstance(f, Field) else shown(f)
         raise MissingGradientError(
-            f"{name} can not be given a gradient to start from: it has none",
+            f"{name} cannot be given a gradient to start from: it has none",
             Span.of_caller(),
             hint="declare it with needs_grad=True",
         )

@@ -130,7 +130,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     # (`@ds_serial_for`), so plain updates are as good as atomic ones.
     body.single_threaded, body.has_safepoints = kind == "alone" or in_order, True
     # The work counter is inserted here once it is known whether any loop counts; an alloca outside
-    # of the entry block would not be promoted to a register by LLVM (SROA, mem2reg).
+    # the entry block would not be promoted to a register by LLVM (SROA, mem2reg).
     entry = len(lines)
     # The bounds too: a lane recovers its point from them.
     body.load_parameters([task.body, Block([], task.bounds.yields)])

@@ -1,9 +1,9 @@
 """SIMD code: the lanes of a task run W at a time, as vectors, on the CPU.
 
-LLVM vectorizes a loop over lanes only if there is no loop inside of it (or one it can unroll). A task with
+LLVM vectorizes a loop over lanes only if there is no loop inside it (or one it can unroll). A task with
 loops inside is therefore written with vectors from the start, if `passes/transforms/vectorize.py` has
 marked it: each value that differs between lanes is one `<W x float>`, each that does not stays a scalar,
-and the loops are outside of the vectors (outer-loop vectorization):
+and the loops are outside the vectors (outer-loop vectorization):
 
     for %i in 0..n {                        for block in 0..ceil(n / W) {
       for %k in 0..64 {            ->         for %k in 0..64 {

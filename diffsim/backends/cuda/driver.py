@@ -416,7 +416,7 @@ class Driver:
     def set_heap(self, nbytes: int) -> None:
         """Set the size of the heap that kernels allocate from.
 
-        An error is ignored: the size can not change once a kernel of the context has used the heap, and a
+        An error is ignored: the size cannot change once a kernel of the context has used the heap, and a
         heap that is too small is reported by the kernel's own check.
         """
         with self.current():
@@ -453,7 +453,7 @@ class Driver:
         is not captured.
 
         Raises:
-            DriverError: the work can not be captured; the driver is as before.
+            DriverError: the work cannot be captured; the driver is as before.
         """
         stream, graph, made = c_void_p(), c_void_p(), c_void_p()
         # A blocking stream would make work of other libraries on the default stream invalidate the

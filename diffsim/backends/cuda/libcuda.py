@@ -118,7 +118,7 @@ class DriverError(BackendError):
             message = f"something that was launched before has failed on the GPU: {reason}"
             hint = (
                 "run the program with ds.init(debug=True) to find the kernel; after such an error this "
-                "process can not use the GPU any more"
+                "process cannot use the GPU any more"
             )
         super().__init__(message, Span.of_caller(), hint)
         self.reason = reason

@@ -39,7 +39,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 TARGETS = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
 """The compute capabilities, times ten, that there is PTX for. LLVM ends the process on others."""
 
-# Calls of these end the process inside of LLVM, so they must be found in the text before it.
+# Calls of these end the process inside LLVM, so they must be found in the text before it.
 _FATAL = re.compile(
     r"call([^@\n]*)@llvm\."
     r"(a?sin|a?cos|a?tan|atan2|sinh|cosh|tanh|sincos|sincospi|exp|exp2|exp10|log|log2|log10"

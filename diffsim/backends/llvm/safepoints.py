@@ -124,7 +124,7 @@ def counts_to(s: While) -> Count | None:
         return None
     a, b = last.args
     less = last.op.name == "lt"
-    # Top-level statements only: a step inside of a branch is not taken in each iteration.
+    # Top-level statements only: a step inside a branch is not taken in each iteration.
     steps = {x.out: x for x in s.body.stmts if isinstance(x, Let)}
     for k, end, up in ((a, b, less), (b, a, not less)):
         # The iterations of a strip may not fit into a narrower counter.

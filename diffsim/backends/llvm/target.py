@@ -40,7 +40,7 @@ def implementation(functions: MathMap, how: Lowering) -> Implementation | None:
     """Return how a target with these functions implements a row; None: it has no such function.
 
     None must become an error with the user's line before LLVM runs, which for some targets ends the process
-    on an intrinsic that it can not select.
+    on an intrinsic that it cannot select.
     """
     # Only `Math` depends on the target; all other lowerings mean the same everywhere.
     return functions.get(how.name) if isinstance(how, Math) else how

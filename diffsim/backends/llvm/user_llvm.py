@@ -39,7 +39,7 @@ def define(module: Module, s: InlineLLVM) -> tuple[str, str]:
     params = ", ".join(
         f"{v.type.scalar.llvm} %{name}" for v, name in zip(s.args, s.names, strict=True)
     )
-    # `declare` is not allowed inside of a function: such lines move to the module, once for each
+    # `declare` is not allowed inside a function: such lines move to the module, once for each
     # symbol.
     declarations = {f"@{m[1]}": m[0].strip() for m in _DECLARED.finditer(text)}
     body = _DECLARED.sub("", text).strip("\n")

@@ -9,7 +9,7 @@
 ; launch's word %STOP is set: then all its threads return from where they are.
 ;
 ; The gate. One launch at a time runs without the lock: `saved` is its thread state. All others wait for it,
-; unless a handler makes them while it is inside of `check`: `saved` is null then, and such a launch ends
+; unless a handler makes them while it is inside `check`: `saved` is null then, and such a launch ends
 ; before the first one goes on. `saved`, `waiters` and `reserved` are written with the lock held. The word at
 ; `closed` is not 0 while somebody else must wait, `reserved` while the next launch is to be one that has
 ; waited.

@@ -1,4 +1,4 @@
-; Runs a function so that a crash inside of it is a result, and not the end of the process: LLVM is built with
+; Runs a function so that a crash inside it is a result, and not the end of the process: LLVM is built with
 ; assertions, and calls abort() where one fails. This is what LLVM's CrashRecoveryContext does: a handler that
 ; jumps out of the signal. Memory and locks of the function are lost. Linux only: the numbers of signals, the
 ; name of sigsetjmp.
@@ -29,7 +29,7 @@ other:                                            ; the crash of another thread 
 
 ; 0 after `*result = function(a, b, c, d)`, 1 if that ended in SIGABRT (6) or SIGSEGV (11). One thread at a
 ; time, as there is one jump buffer. The signal mask is saved and restored with it (the second argument of
-; sigsetjmp): the signal is blocked inside of its handler, and would stay so.
+; sigsetjmp): the signal is blocked inside its handler, and would stay so.
 define i32 @guarded(ptr %result, ptr %function, ptr %a, ptr %b, ptr %c, ptr %d) nounwind {
   %old.6 = alloca [32 x i64], align 16            ; a struct sigaction, which has 152 bytes
   %old.11 = alloca [32 x i64], align 16

@@ -28,7 +28,7 @@ Part = tuple[str, ScalarType, str]
 def block_totals(thread: Thread, tid: str, parts: Sequence[Part], exit_label: str) -> list[str]:
     """Emit the reduction of the threads' partial results; the totals are valid in the block's first thread.
 
-    A fixed tree, so equal inputs give equal bits. Threads outside of the first warp branch to the label
+    A fixed tree, so equal inputs give equal bits. Threads outside the first warp branch to the label
     `exit_label`.
     """
     if thread.block_dim == 1:

@@ -63,7 +63,7 @@ def is_tiled(task: Task, block_dim: int) -> bool:
     """Return whether a thread runs a column of lanes, the columns beginning at cache lines.
 
     For short straight-line lanes in a box of known size with long rows. Loads of neighbours then hit
-    registers or the L1 cache; and no line is written by two warps, as it would be in a box inside of a field.
+    registers or the L1 cache; and no line is written by two warps, as it would be in a box inside a field.
     """
     return (
         block_dim >= _NARROWEST

@@ -111,7 +111,7 @@ def lower_simt(
     ]
     if fast_math:
         parts += target.module_flags(10 + 3 * len(module.scopes))
-    # The host then sizes the heap before the first launch; afterwards it can not.
+    # The host then sizes the heap before the first launch; afterwards it cannot.
     heap = target.heap_alloc in module.declared
     whole = "\n".join(parts) + "\n"
     return SimtCode(whole, layout, module, launches.entries, heap=heap, ordered=launches.ordered)

@@ -38,9 +38,9 @@ def extract(args: tuple[Value, ...], wanted: Type | None) -> Type:
     if len(index) != len(t.type.shape):
         raise ValueError(f"{an(t.type)} needs {len(t.type.shape)} indices, {len(index)} given")
     for k, n in zip(index, t.type.shape, strict=True):
-        # An index known only at run time can not be refused here.
+        # An index known only at run time cannot be refused here.
         if isinstance(k, Const) and not 0 <= k.value < n:
-            raise ValueError(f"index {k.value} is outside of {an(t.type)}")
+            raise ValueError(f"index {k.value} is outside {an(t.type)}")
     return t.type.scalar
 
 
@@ -63,7 +63,7 @@ def matmul(args: tuple[Value, ...], wanted: Type | None) -> Type:
     a, b = (x.type.shape for x in args)
     if len(a) != 2 or len(b) not in (1, 2) or a[1] != b[0]:
         raise ValueError(
-            f"{an(args[0].type)} can not be multiplied (@) by {an(args[1].type)}: as many rows are "
+            f"{an(args[0].type)} cannot be multiplied (@) by {an(args[1].type)}: as many rows are "
             "needed on the right as there are columns on the left"
         )
     return tensor(args[0].type.scalar, (a[0], *b[1:]))

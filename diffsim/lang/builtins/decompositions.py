@@ -333,7 +333,7 @@ def _rotation_quotient(t: Any, across: Any, by: Any, scale: Any, noise: Any, siz
     rest = t - by * across
     # Several sums of three products lead to t: 16 eps bounds their rounding errors.
     limit = 16.0 * float(_numbers(by).eps) * (noise + absolute(by * across))
-    # In the tangent, which can not know what it will be multiplied with, nearly equal vectors do not turn:
+    # In the tangent, which cannot know what it will be multiplied with, nearly equal vectors do not turn:
     # products that cancel their turn would lose eps / gap.
     turns = absolute(by) > float(_numbers(by).eps) ** 0.5 * size
     left = drop_rounding(rest, limit)

@@ -334,7 +334,7 @@ def formula(
             return list(signature().bind(*args, **kwargs).args)
         except TypeError:
             given = calls.count(len(args) + len(kwargs))
-            raise error(f"ds.{name} can not be called with {given}", usage()) from None
+            raise error(f"ds.{name} cannot be called with {given}", usage()) from None
 
     def in_kernel(
         cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]

@@ -83,7 +83,7 @@ def _static(
         except TypeError:
             raise cx.syntax(
                 node,
-                "a box with bounds known only at run time can not be unrolled",
+                "a box with bounds known only at run time cannot be unrolled",
                 "leave ds.static out",
             ) from None
     if isinstance(thing, Matrix):
@@ -91,7 +91,7 @@ def _static(
     if is_field(thing):
         raise cx.syntax(
             node,
-            f"{describe(thing)} can not be unrolled",
+            f"{describe(thing)} cannot be unrolled",
             f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
         )
     if isinstance(thing, dict):
@@ -107,7 +107,7 @@ def _static(
             )
         items = folding.fold(cx, node, list, thing)
         if any(isinstance(x, iteration_spaces.NdRange) for x in items):
-            raise cx.syntax(node, "ranges inside of a list can not be unrolled", "nest two loops")
+            raise cx.syntax(node, "ranges inside a list cannot be unrolled", "nest two loops")
         return iteration_spaces.Static(items)
     return thing
 
@@ -140,7 +140,7 @@ def _ndrange(
 
 
 def _ndrange_in_python(*axes: object) -> Any:
-    # In Python it iterates over the same tuples, so that functions can be tried outside of kernels.
+    # In Python it iterates over the same tuples, so that functions can be tried outside kernels.
     return iter(
         iteration_spaces.NdRange(
             [tuple(a) if isinstance(a, (tuple, list)) else (0, a) for a in axes]
@@ -203,14 +203,14 @@ def _loop_config(
         if wrong:
             raise cx.type_error(
                 next(k.value for k in node.keywords if k.arg == name),
-                f"the option {name} can not be {describe(given)}",
+                f"the option {name} cannot be {describe(given)}",
                 hint,
             )
     block_dim = kwargs.get("block_dim")
     if not cx.is_outside:
         if block_dim is not None:
             raise tasks.block_dim_error(cx, node)
-        return  # loops inside of loops, branches and funcs are serial anyway
+        return  # loops inside loops, branches and funcs are serial anyway
     # Several calls before one loop add up. The last one is where errors point.
     options = cx.next_loop = cx.next_loop or LoopOptions(node)
     options.node = node
@@ -344,7 +344,7 @@ def _on_local(
     if not isinstance(target, ast.Name):
         raise cx.syntax(
             target,
-            f"ds.{name} can not change this",
+            f"ds.{name} cannot change this",
             f"name an element of a field: ds.{name}(x[i], v)",
         )
     # A local of the kernel that several lanes see lives in memory; any other local belongs to its lane
@@ -527,7 +527,7 @@ def _stop_grad(
 stop_grad = Intrinsic(
     "stop_grad",
     "The value itself, with derivative 0. As a statement with a field, `ds.stop_grad(x)`: all that the loop "
-    "around it (outside of loops: the kernel) reads from x is constant. In Python: what the field x holds "
+    "around it (outside loops: the kernel) reads from x is constant. In Python: what the field x holds "
     "now is a constant on the tape.",
     _stop_grad,
     lambda x: runtime().stop_grad(x),

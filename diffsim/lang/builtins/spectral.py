@@ -68,7 +68,7 @@ def _refuse(
     if shape not in {(n, n) for n in sizes}:
         raise error(
             f"ds.{name} takes a {wanted} matrix, not {shown}",
-            "for other sizes call numpy.linalg in Python, outside of kernels",
+            "for other sizes call numpy.linalg in Python, outside kernels",
         )
     if not (a.type.scalar.is_float if isinstance(a, Value) else a.dtype.kind == "f"):
         raise error(

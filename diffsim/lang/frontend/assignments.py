@@ -89,7 +89,7 @@ def assign_to(
             parts = list(thing)
         if not isinstance(parts, (list, tuple)):
             raise cx.type_error(
-                source, f"{describe(thing)} can not be unpacked", "only lists and vectors can"
+                source, f"{describe(thing)} cannot be unpacked", "only lists and vectors can"
             )
         _unpack(cx, target, list(parts), source)
         return
@@ -174,7 +174,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
     if isinstance(old, StructVar):
         raise cx.type_error(
             target,
-            f"{name} is {describe(old)} and can not become {describe(thing)}",
+            f"{name} is {describe(old)} and cannot become {describe(thing)}",
             f"name a member: {', '.join(f'{name}.{m}' for m in old.type.members)}",
         )
     # A member of a struct has a declared type; other locals take that of their first value.
@@ -210,7 +210,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
     elif isinstance(old, Value):
         raise cx.type_error(
             target,
-            f"{name} is {describe(old)} and can not become {describe(thing)}",
+            f"{name} is {describe(old)} and cannot become {describe(thing)}",
             f"use another name for {describe(thing)}"
             + ("; a vector is ds.Vector([...])" if isinstance(thing, (list, tuple)) else ""),
         )
@@ -287,7 +287,7 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
     if is_field(old_thing):
         raise cx.type_error(
             target,
-            f"{describe(old_thing)} as a whole can not be changed",
+            f"{describe(old_thing)} as a whole cannot be changed",
             f"name an element: {sample(old_thing, ast.unparse(target))}",
         )
     # A local: no other lane sees it.

@@ -94,7 +94,7 @@ def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
                 many = linalg.elements(many)
             if not isinstance(many, (list, tuple, range, Matrix)):
                 raise cx.type_error(
-                    a, f"{describe(many)} can not be unpacked", "only lists and vectors can"
+                    a, f"{describe(many)} cannot be unpacked", "only lists and vectors can"
                 )
             args.extend(many)
         elif isinstance(a, ast.GeneratorExp):  # consumed by the call, as a list is
@@ -110,7 +110,7 @@ def _unpacked(cx: TranslationContext, node: ast.expr) -> dict[str, Evaluated]:
     if not isinstance(thing, dict) or not all(isinstance(k, str) for k in thing):
         raise cx.type_error(
             node,
-            f"{describe(thing)} can not be unpacked to keyword arguments",
+            f"{describe(thing)} cannot be unpacked to keyword arguments",
             "only a dictionary can, whose keys are texts",
         )
     return dict(containers.items(cx, thing, node))
@@ -148,11 +148,11 @@ def _dispatch(
     handler = _CALLED.get(type(function))
     if handler is not None:
         return handler(cx, node, function, args, kwargs)
-    # By the marker, as kernels are a class of the runtime, which the language can not import.
+    # By the marker, as kernels are a class of the runtime, which the language cannot import.
     if is_ours(function) and getattr(function, "_diffsim_kernel", False):
         raise cx.syntax(
             node,
-            f"{function.__name__} is a kernel, and a kernel can not call a kernel",
+            f"{function.__name__} is a kernel, and a kernel cannot call a kernel",
             "make it a @ds.func, or launch both from Python one after the other",
         )
     if is_ours(function) and getattr(function, "_diffsim_struct", False):
@@ -251,7 +251,7 @@ def _bound_func(
 
 
 def is_hashable(thing: Evaluated) -> bool:
-    """Return whether an object can be a key of a table; arrays and lists can not."""
+    """Return whether an object can be a key of a table; arrays and lists cannot."""
     return getattr(type(thing), "__hash__", None) is not None
 
 
@@ -331,7 +331,7 @@ def _method(
         wants = list(inspect.signature(function).parameters.values())[1:]  # without the receiver
         raise cx.type_error(
             node,
-            f".{method.name} can not be called with {count(len(args))}"
+            f".{method.name} cannot be called with {count(len(args))}"
             + "".join(f" and {k}=" for k in kwargs),
             f"write .{method.name}({', '.join(str(p).split(':')[0] for p in wants)})",
         ) from None
@@ -352,7 +352,7 @@ def convert(
         v = cx.value(thing, node)
         if v.type.shape != t.shape:
             raise cx.type_error(
-                node, f"{an(v.type)} can not become {an(t)}", "a conversion keeps the shape"
+                node, f"{an(v.type)} cannot become {an(t)}", "a conversion keeps the shape"
             )
         return narrowed(cx, v, t.scalar, assigned) if assigned else cx.builder.cast(v, t.scalar)
     if not isinstance(t, ScalarType):
@@ -384,7 +384,7 @@ def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[E
     if len(flat) != t.size:
         raise cx.type_error(
             node,
-            f"{an(t)} can not be made of {len(flat)} numbers",
+            f"{an(t)} cannot be made of {len(flat)} numbers",
             f"give {t.size} numbers, vectors of so many together, or one number for all",
         )
     for a in flat:

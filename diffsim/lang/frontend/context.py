@@ -260,7 +260,7 @@ class TranslationContext:
         return self.resolve(node)[0]
 
     def resolve(self, node: ast.Name, *, strict: bool = True) -> tuple[Any, Observation | None]:
-        """Return the binding of a name, and the observation that found it outside of the function.
+        """Return the binding of a name, and the observation that found it outside the function.
 
         `strict=False` where only an attribute of the object is read: then its identity does not matter.
         """
@@ -368,7 +368,7 @@ class TranslationContext:
         return observation
 
     def check_captured(self, value: object, node: SyntaxNode, name: str) -> None:
-        """Refuse what can not be compiled in; give a field the name of its variable."""
+        """Refuse what cannot be compiled in; give a field the name of its variable."""
         # Its shape and layout are compiled in, so it needs both now.
         if is_any_field(value) and not value.placed:
             if value.destroyed:
@@ -398,7 +398,7 @@ class TranslationContext:
         The result can change although the arguments stay the same objects: that is so if code of the program
         decides it (`__len__`, `__eq__`). Arguments that are numbers or containers are observed themselves.
         """
-        # These make a new iterator at each call, which can not be compared: their arguments are observed.
+        # These make a new iterator at each call, which cannot be compared: their arguments are observed.
         if function in (zip, enumerate, reversed):
             args = tuple(a if is_settled_outside(a) else self.evaluate(node, list, a) for a in args)
             return function(*args, **kwargs)
@@ -410,7 +410,7 @@ class TranslationContext:
         else:
             settled = all(map(is_settled, (*args, *kwargs.values())))
         # The truth of an object without `__bool__` and
-        # `__len__` can not change (Language Reference, 3.3.1).
+        # `__len__` cannot change (Language Reference, 3.3.1).
         plain = function is bool and not hasattr(type(args[0]), "__bool__")
         if settled or (plain and not hasattr(type(args[0]), "__len__")):  # any object is true
             return found
@@ -484,7 +484,7 @@ class TranslationContext:
     def tensor_of_rows(self, rows: Any, node: Any, like: Type | None = None) -> Value:
         """Make a vector of numbers, or a matrix of vectors of equal length."""
         flat: list[Any] = []
-        # 0 stands for a number; vectors have a width of at least 1, so that the two can not be mixed.
+        # 0 stands for a number; vectors have a width of at least 1, so that the two cannot be mixed.
         widths = set()
         for row in rows:
             if isinstance(row, (list, tuple, Matrix, np.ndarray)):

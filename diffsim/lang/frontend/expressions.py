@@ -28,7 +28,7 @@ from diffsim.lang.types.matrix import Matrix
 
 
 class ArrayRef(FieldLike):
-    """An array argument inside of a kernel; its shape is known at run time only."""
+    """An array argument inside a kernel; its shape is known at run time only."""
 
     _mem: Mem
     shape: tuple[Dim, ...]
@@ -74,7 +74,7 @@ def expr(cx: TranslationContext, node: ast.expr) -> Evaluated:
     handler = _EXPRESSIONS.get(type(node))
     if handler is None:
         word, hint = _UNSUPPORTED.get(type(node), ("this", "write it with numbers and vectors"))
-        raise cx.syntax(node, f"{word} can not be used in a kernel", hint)
+        raise cx.syntax(node, f"{word} cannot be used in a kernel", hint)
     return _at(cx, node, handler)
 
 
@@ -97,7 +97,7 @@ def _at(
         cx.builder.span = outer
 
 
-_LISTS = "use a list, a vector or a field; what is known before can be made outside of the kernel"
+_LISTS = "use a list, a vector or a field; what is known before can be made outside the kernel"
 _YIELD = "store the values into a field"
 _UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Lambda: ("a lambda", "define a function with @ds.func"),
@@ -163,7 +163,7 @@ def _constant(cx: TranslationContext, node: ast.Constant) -> Evaluated:
     # Texts are allowed: they are keys of dictionaries and arguments of print.
     if isinstance(node.value, (complex, bytes)) or node.value is Ellipsis:
         raise cx.syntax(
-            node, f"{node.value!r} can not be used in a kernel", "kernels compute with real numbers"
+            node, f"{node.value!r} cannot be used in a kernel", "kernels compute with real numbers"
         )
     return node.value
 

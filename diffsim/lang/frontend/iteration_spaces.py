@@ -163,14 +163,14 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         if not thing.axes:
             raise cx.type_error(
                 node,
-                "a loop can not run over ds.root",
+                "a loop cannot run over ds.root",
                 "loop over a field, or over a node below it",
             )
         axes = [_bounds(cx, node, 0, n) for n in thing.shape]
         kind = "single" if len(axes) == 1 and kind == "tuple" else kind
         return Space(axes, kind=kind, active=thing.cell_place)
     if isinstance(thing, range):
-        # A range object from outside of the kernel, or one of constants.
+        # A range object from outside the kernel, or one of constants.
         if thing.step == 1:
             return Space([_bounds(cx, node, thing.start, thing.stop)], kind="single")
         thing = list(thing)
@@ -185,7 +185,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         )
     raise cx.type_error(
         node,
-        f"a loop can not run over {describe(thing)}",
+        f"a loop cannot run over {describe(thing)}",
         hint="loop over range(len(array)), or take it by a parameter annotated ds.types.ndarray()"
         if isinstance(thing, np.ndarray)
         else "loop over range(n), ds.ndrange(n, m), a field, ds.grouped(field) or ds.static(list)",

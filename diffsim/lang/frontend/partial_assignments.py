@@ -46,14 +46,14 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
         if not chosen or not local:
             raise cx.syntax(
                 target,
-                f"an attribute of {describe(holder)} can not be assigned in a kernel",
+                f"an attribute of {describe(holder)} cannot be assigned in a kernel",
                 "its components are x, y, z and w" if local else "keep what changes in a 0-D field",
             )
     # Several elements at once, named by a slice or by fewer indices than axes.
     if isinstance(target, ast.Subscript) and _assign_slice(cx, target, thing, source):
         return
     if not isinstance(target, (ast.Subscript, ast.Attribute)):
-        raise cx.syntax(target, "this can not be assigned to", "assign to a name or to an element")
+        raise cx.syntax(target, "this cannot be assigned to", "assign to a name or to an element")
     base = target.value
     index: list[Value] = []
     if isinstance(target, ast.Subscript):
@@ -62,15 +62,15 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
     while isinstance(base, ast.Subscript):
         index = subscripts.index_list(cx, base) + index
         base = base.value
-    # The chain must begin with a local: a vector from outside of the kernel is a constant.
+    # The chain must begin with a local: a vector from outside the kernel is a constant.
     name = structs.local_name(cx, base)
     if name is None and not isinstance(base, ast.Name):
-        raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
+        raise cx.syntax(target, "this cannot be assigned to", "assign to an element of a local")
     owner = expr(cx, base)
     if name is None:
         raise cx.type_error(
             target,
-            f"{ast.unparse(base)} is {describe(owner)} from outside of the kernel and can not be "
+            f"{ast.unparse(base)} is {describe(owner)} from outside the kernel and cannot be "
             "changed in it",
             "copy it to a local first, or keep it in a field",
         )
@@ -80,7 +80,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
     if not isinstance(owner, Value) or not owner.type.shape:
         raise cx.type_error(
             target,
-            f"{name} is {describe(owner)}, whose elements can not be assigned",
+            f"{name} is {describe(owner)}, whose elements cannot be assigned",
             "make it a vector: ds.Vector([...])",
         )
     dims = owner.type.shape
@@ -110,7 +110,7 @@ def _refuse_dictionary(cx: TranslationContext, target: ast.Subscript) -> None:
         name = ast.unparse(target.value)
         raise cx.type_error(
             target,
-            f"{name} is a dictionary, which can not be changed in a kernel",
+            f"{name} is a dictionary, which cannot be changed in a kernel",
             f"make another one: {name} = {{**{name}, {ast.unparse(target.slice)}: ...}}, or use locals",
         )
 

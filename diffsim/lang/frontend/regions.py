@@ -207,7 +207,7 @@ class _BranchMerge:
 
 
 class _emit_into:  # noqa: N801 - used like a function: with _emit_into(...)
-    """Emit into an existing list of statements, inside of a `with`."""
+    """Emit into an existing list of statements, inside a `with`."""
 
     def __init__(self, builder: Builder, stmts: list[Stmt]) -> None:
         self.builder = builder
@@ -268,8 +268,8 @@ class CarriedValues:
     Attributes:
         before: the bindings at the loop.
         forms: the structure of results that consist of several values (RESULT), to rebuild them.
-        invariant_objects: names bound to Python objects, which the body must not rebind: a Python object can
-            not be carried from one iteration to the next.
+        invariant_objects: names bound to Python objects, which the body must not rebind: such an object
+            cannot be carried from one iteration to the next.
     """
 
     def __init__(self, cx: TranslationContext, names: Iterable[str], node: SyntaxNode) -> None:
@@ -361,7 +361,7 @@ class CarriedValues:
                 raise self.cx.type_error(
                     self.node,
                     f"{name} is {describe(thing)} before the loop and something else after an iteration",
-                    "use another name inside of the loop",
+                    "use another name inside the loop",
                 )
         return tuple(made)
 
@@ -418,10 +418,10 @@ def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Syntax
     if v.type.shape != t.shape:
         raise cx.type_error(
             node,
-            f"{name} is {an(t)} and can not become {an(v.type)}",
+            f"{name} is {an(t)} and cannot become {an(v.type)}",
             hint=f"use another name for {an(v.type)}",
         )
-    problem = f"{name} is {an(t)} and can not become {an(v.type)}"
+    problem = f"{name} is {an(t)} and cannot become {an(v.type)}"
     convert = f"ds.cast(..., ds.{t.scalar})"
     if t.is_bool and not v.type.is_bool:
         raise cx.type_error(node, problem, f"convert it: {convert}")
@@ -470,7 +470,7 @@ def for_region(
 def _declare_result(
     cx: TranslationContext, names: Iterable[str], body: Callable[[], None], node: SyntaxNode
 ) -> None:
-    """Bind RESULT to zeros of the type that a return inside of the loop gives it.
+    """Bind RESULT to zeros of the type that a return inside the loop gives it.
 
     The loop carries RESULT from its first iteration on, before any return has run. Its type is found by
     translating the body once and discarding what that emits.

@@ -91,16 +91,16 @@ _UNSUPPORTED = {
     ast.TryStar: ("try", "kernels have no exceptions; test a condition with if"),
     ast.With: ("with", "enter the context in Python, around the launch"),
     ast.Raise: ("raise", "kernels have no exceptions; use assert, which debug=True checks"),
-    ast.ClassDef: ("a class definition", "define it outside of the kernel"),
-    ast.FunctionDef: ("a function definition", "define it outside of the kernel with @ds.func"),
+    ast.ClassDef: ("a class definition", "define it outside the kernel"),
+    ast.FunctionDef: ("a function definition", "define it outside the kernel with @ds.func"),
     ast.AsyncFunctionDef: (
         "a function definition",
-        "define it outside of the kernel with @ds.func",
+        "define it outside the kernel with @ds.func",
     ),
     ast.Import: ("import", "import at the top of the file"),
     ast.ImportFrom: ("import", "import at the top of the file"),
-    ast.Global: ("global", "kernels can not rebind Python variables; use a 0-D field"),
-    ast.Nonlocal: ("nonlocal", "kernels can not rebind Python variables; use a 0-D field"),
+    ast.Global: ("global", "kernels cannot rebind Python variables; use a 0-D field"),
+    ast.Nonlocal: ("nonlocal", "kernels cannot rebind Python variables; use a 0-D field"),
     ast.Delete: ("del", "leave it out: a local ends with the kernel"),
     ast.Match: ("match", "write if and elif"),
 }
@@ -110,7 +110,7 @@ def _unsupported(cx: TranslationContext, node: ast.stmt) -> Exception:
     word, hint = _UNSUPPORTED.get(type(node), ("this statement", "move it out of the kernel"))
     if isinstance(node, ast.Delete) and not all(isinstance(t, ast.Name) for t in node.targets):
         hint = "the elements of a field or a vector stay: assign 0 to them"
-    return cx.syntax(node, f"{word} can not be used in a kernel", hint)
+    return cx.syntax(node, f"{word} cannot be used in a kernel", hint)
 
 
 # ---- control flow
@@ -164,13 +164,13 @@ def _no_else(cx: TranslationContext, node: ast.For | ast.While) -> None:
     if node.orelse:
         raise cx.syntax(
             node.orelse[0],
-            "else after a loop can not be used in a kernel",
+            "else after a loop cannot be used in a kernel",
             "set a flag in the loop",
         )
 
 
 def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
-    """Return the first break or continue that belongs to this loop, not to a loop inside of it."""
+    """Return the first break or continue that belongs to this loop, not to a loop inside it."""
     for s in statements:
         if isinstance(s, kind):
             return s
@@ -296,13 +296,13 @@ def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.S
         if space.active is not None:
             raise cx.syntax(
                 find(node.body, ast.Break) or next(returns(node.body), node),
-                "this can not leave a loop over the active elements of a sparse tree",
+                "this cannot leave a loop over the active elements of a sparse tree",
                 "put the rest of the body under a condition",
             )
         if len(space.axes) != 1:
             raise cx.syntax(
                 find(node.body, ast.Break) or next(returns(node.body), node),
-                "this can not leave a loop over several axes",
+                "this cannot leave a loop over several axes",
                 "write one loop for each axis",
             )
         _breakable_for(cx, node, space, names)
@@ -363,7 +363,7 @@ def _break(cx: TranslationContext, node: ast.Break) -> None:
     if BREAK not in cx.env:
         raise cx.syntax(
             node,
-            "break can not leave a parallel loop: its iterations run at the same time",
+            "break cannot leave a parallel loop: its iterations run at the same time",
             "put ds.loop_config(serialize=True) before the loop, or test a condition in every iteration",
         )
     cx.env[BREAK] = True
@@ -379,7 +379,7 @@ def _return(cx: TranslationContext, node: ast.Return) -> None:
         if cx.in_task:
             raise cx.syntax(
                 node,
-                "return can not leave a parallel loop: its iterations run at the same time",
+                "return cannot leave a parallel loop: its iterations run at the same time",
                 "store the result into a 0-D field, or return after the loop",
             )
         tasks.kernel_return(cx, node)

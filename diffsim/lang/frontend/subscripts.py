@@ -112,7 +112,7 @@ def _attribute_of(
     if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
         raise cx.type_error(
             node,
-            f".fill can not change this, {describe(owner)}",
+            f".fill cannot change this, {describe(owner)}",
             "write v.fill(0.0) as a statement of its own, with a local or an element of a field",
         )
     if isinstance(owner, Value):
@@ -139,7 +139,7 @@ def _attribute_of(
             hint=_HOW_TO_DECLARE[name, isinstance(owner, expressions.ArrayRef)],
         )
     found = _get(cx, owner, node)
-    # Not observed: see above. The value itself may still be one that can not be compiled in.
+    # Not observed: see above. The value itself may still be one that cannot be compiled in.
     if is_ours(owner):
         cx.check_captured(found, node, name)
         return found, None
@@ -382,7 +382,7 @@ def _check_index(
     origin: tuple[int, ...],
     index: list[Value],
 ) -> None:
-    """Refuse constant indices outside of the shape, and a wrong number of indices."""
+    """Refuse constant indices outside the shape, and a wrong number of indices."""
     if len(index) != len(shape):
         raise cx.type_error(
             node,
@@ -395,7 +395,7 @@ def _check_index(
         if isinstance(i, Const) and not first <= i.value < first + n:
             raise cx.type_error(
                 node,
-                f"index {i.value} is outside of {name}, which has shape {shape}",
+                f"index {i.value} is outside {name}, which has shape {shape}",
                 f"along axis {k} the indices go from {first} to {first + n - 1}",
             )
 
@@ -444,7 +444,7 @@ def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
     made = cx.evaluated_indices.get(node)
     if made is None:
         made = _indices(cx, node, expressions.expr(cx, node.slice))
-        # Inside of `indices_once`: remembered for the next visit.
+        # Inside `indices_once`: remembered for the next visit.
         if node in cx.evaluated_indices:
             cx.evaluated_indices[node] = made
     return list(made)
@@ -459,7 +459,7 @@ def _indices(cx: TranslationContext, node: ast.Subscript, found: object) -> list
     if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
         raise cx.syntax(
             node.slice,
-            "a slice can not be used as an index in a kernel",
+            "a slice cannot be used as an index in a kernel",
             "write a loop over the elements",
         )
     made: list[Value] = []

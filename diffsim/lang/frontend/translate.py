@@ -85,7 +85,7 @@ def translate(
             raise KernelSyntaxError(
                 f"an expression or a chain of calls in {source.name} is nested too deeply",
                 head,
-                hint="divide it into several statements; a func can not call itself",
+                hint="divide it into several statements; a func cannot call itself",
             ) from None
         # Anything else is a fault of diffsim: it is reported as such, with the line under translation.
         except Exception as fault:
@@ -109,7 +109,7 @@ def translate(
                 "add a return, or take the -> away",
             )
         inlining.check_returns(cx, source)
-    # 4. Outside of loops `ds.stop_grad(x)` holds for all of the kernel.
+    # 4. Outside loops `ds.stop_grad(x)` holds for all of the kernel.
     made = tuple(map(Constants(cx.constant_mems).task, cx.tasks) if cx.constant_mems else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
     return Translation(kernel, cx.observations.settled(), uses_random=cx.uses_random)

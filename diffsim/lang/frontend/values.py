@@ -16,7 +16,7 @@ from diffsim.lang.types.structs import StructType
 PythonObject: TypeAlias = Any
 """Anything known at compile time: a number, a list, a field, a function, a module, an object of the program.
 
-The type checker can not tell such an object from the other members of the unions below; `isinstance` does.
+The type checker cannot tell such an object from the other members of the unions below; `isinstance` does.
 """
 
 

@@ -37,9 +37,9 @@ def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
     """Return whether Python would compile the text to this function.
 
     Of a function that a tool has rewritten (pytest's assertions, typeguard, beartype) only names and
-    constants are compared: such tools add code, which can not be told from what else an edit changes.
+    constants are compared: such tools add code, which cannot be told from what else an edit changes.
     """
-    # What can not be compiled here is not refused: the check must not reject a program that is right.
+    # What cannot be compiled here is not refused: the check must not reject a program that is right.
     made, code = _compiled(node, function), function.__code__
     if made is None or _is_same(made, code):
         return True
@@ -102,7 +102,7 @@ def _is_within(made: CodeType, code: CodeType) -> bool:
 
 
 def _content(code: CodeType) -> set[tuple[str, str]]:
-    """Return all names in a code object and those inside of it, and its constants with their classes."""
+    """Return all names in a code object and those inside it, and its constants with their classes."""
     names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
     found = {(name, "") for name in names}
     rest = list(code.co_consts)

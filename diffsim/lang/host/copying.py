@@ -35,7 +35,7 @@ class Named:
         # loads: an error now is better than a wrong one then.
         if found is not self:
             raise DiffsimError(
-                f"{name} can not be pickled (nor sent to another process): that is done by name, and "
+                f"{name} cannot be pickled (nor sent to another process): that is done by name, and "
                 f"{module}.{name} is something else or not there",
                 Span.of_caller(),
                 hint="define it at the top of a module, under the name that its def or class line gives",
@@ -61,7 +61,7 @@ class Bound:
 def refuse(what: str, because: str, hint: str) -> FieldError:
     """Return the error for an object that has no copies."""
     return FieldError(
-        f"{what} can not be copied by copy or deepcopy, nor pickled: {because}",
+        f"{what} cannot be copied by copy or deepcopy, nor pickled: {because}",
         Span.of_caller(),
         hint,
     )

@@ -21,7 +21,7 @@ C = TypeVar("C", bound=type)
 
 @entries("__call__")
 class Func(Named):
-    """A function for use inside of kernels; each call is inlined.
+    """A function for use inside kernels; each call is inlined.
 
     Attributes:
         gradient: the function that `@ds.func_grad` decorates for it.
@@ -46,7 +46,7 @@ class Func(Named):
     def __call__(self, *args: object, **kwargs: object) -> Any:
         # A func has no meaning in Python: its types are those of the call in a kernel.
         raise DiffsimError(
-            f"{self.source.name} is a ds.func: it can be called inside of kernels and funcs only",
+            f"{self.source.name} is a ds.func: it can be called inside kernels and funcs only",
             Span.of_caller(),
             hint="call it from a @ds.kernel",
         )
@@ -165,7 +165,7 @@ def pyfunc(function: Callable[..., Any]) -> Func:
 def real_func(function: Callable[..., Any]) -> Func:
     """Decorate a function for kernels whose parameters and result all have types, to which calls convert.
 
-    It may return from anywhere, and it can not call itself. It is translated in place of each call, as
+    It may return from anywhere, and it cannot call itself. It is translated in place of each call, as
     every func is.
     """
     return RealFunc(function)
@@ -232,7 +232,7 @@ def _check_func(func: object, what: str) -> None:
     if not isinstance(func, Func):
         name = getattr(func, "__name__", shown(func))
         raise AutodiffError(
-            f"{name} is not a ds.func, so ds.{what} can not be given for it",
+            f"{name} is not a ds.func, so ds.{what} cannot be given for it",
             Span.of_caller(),
             hint="of a Python function that launches kernels the gradient is given by ds.ad.grad_for"
             if getattr(func, "_diffsim_kernel", False)
@@ -276,7 +276,7 @@ def _check_parameters(func: Func, given: Given, *, more: bool) -> None:
 
 @checked
 def data_oriented(cls: C) -> C:
-    """Decorate a class whose methods are kernels or funcs, so that `self.x` works inside of them.
+    """Decorate a class whose methods are kernels or funcs, so that `self.x` works inside them.
 
     The marker changes nothing in the class; numbers and fields reached through `self` are compiled in.
     """

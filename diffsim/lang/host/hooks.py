@@ -1,6 +1,6 @@
 """Functions of the runtime that the language calls.
 
-The runtime imports the language, so the language can not import the runtime: dependency inversion.
+The runtime imports the language, so the language cannot import the runtime: dependency inversion.
 
 `diffsim/__init__.py` installs the functions once, when everything is loaded. Until then nothing calls
 them: types that follow the default precision (`DefaultTensor`) ask for it when they are used.
@@ -27,7 +27,7 @@ class RuntimeHooks:
             structs.
         default_fp: the scalar type that `float` means in this session.
         default_ip: the scalar type that `int` means in this session.
-        stop_grad: `ds.stop_grad` outside of kernels.
+        stop_grad: `ds.stop_grad` outside kernels.
         forget_kernels: discards every compiled specialization; a func has got another derivative.
     """
 

@@ -28,7 +28,7 @@ class Intrinsic:
         name: as users write it after `ds.`.
         doc: its documentation.
         in_kernel: emits a call of it in a kernel.
-        in_python: what a call outside of kernels does.
+        in_python: what a call outside kernels does.
         lazy: whether `in_kernel` gets the syntax of the arguments instead of their values.
     """
 
@@ -49,7 +49,7 @@ class Intrinsic:
         # Two of one name would be confused by pickle, which finds them by name.
         assert _intrinsics.setdefault(name, self) is self, name
 
-    # Pickled by name, since handlers are closures, which can not be pickled.
+    # Pickled by name, since handlers are closures, which cannot be pickled.
     def __reduce__(self) -> Any:
         return _intrinsic, (self.__name__,)
 
@@ -66,7 +66,7 @@ def only_in_kernels(name: str) -> Callable[..., Any]:
 
     def refuse(*args: object, **kwargs: object) -> Any:
         raise DiffsimError(
-            f"ds.{name} works inside of kernels and funcs only",
+            f"ds.{name} works inside kernels and funcs only",
             Span.of_caller(),
             hint="call it from a @ds.kernel",
         )

@@ -31,7 +31,7 @@ ITEM, ATTRIBUTE, ABSENT, CALL = "item", "attribute", "absent", "call"
 
 
 class _Gone:
-    """The type of GONE, the answer to a question that can not be asked any more."""
+    """The type of GONE, the answer to a question that cannot be asked any more."""
 
     def __repr__(self) -> str:
         return "gone"

@@ -22,7 +22,7 @@ def holds_field(thing: object) -> bool:
     return is_any_field(thing)
 
 
-# Exact classes that can not carry an origin: tested first, as almost all operands are of these.
+# Exact classes that cannot carry an origin: tested first, as almost all operands are of these.
 _BARE = frozenset((float, int, bool, str, np.ndarray))
 
 

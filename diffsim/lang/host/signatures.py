@@ -22,7 +22,7 @@ C = TypeVar("C", bound=type)
 def checked(function: F) -> F:
     """Decorate a function that users call: a call that does not fit its parameters is reported at their line.
 
-    Only a TypeError of the call itself is replaced, not one from inside of the function.
+    Only a TypeError of the call itself is replaced, not one from inside the function.
     """
 
     # Signature and documentation remain those of the function, for `help` and editors.
@@ -36,9 +36,9 @@ def checked(function: F) -> F:
                 # ends here. This costs nothing while calls are right, unlike `signature.bind` for each call.
                 trace = problem.__traceback__
                 if isinstance(problem, UserError) or (trace and trace.tb_next):
-                    raise  # from inside of the function
+                    raise  # from inside the function
                 error = _misfit(function, args, named, str(problem))
-            # Outside of `except`, so that the TypeError is not shown as its context.
+            # Outside `except`, so that the TypeError is not shown as its context.
             raise error
         except UserError as shown_error:
             shown_error.leave_package()
@@ -57,7 +57,7 @@ def checked_methods(names: str) -> Callable[[C], C]:
     def decorate(cls: C) -> C:
         for name in names.split():
             method = vars(cls)[name]
-            # Wrapping the function inside of a staticmethod, which itself is an object and no function.
+            # Wrapping the function inside a staticmethod, which itself is an object and no function.
             plain = isinstance(method, staticmethod)
             made = checked(method.__func__ if plain else method)
             setattr(cls, name, staticmethod(made) if plain else made)
@@ -101,10 +101,10 @@ def _misfit(
 
 
 def need_function(thing: object, what: str, hint: str) -> None:
-    """Refuse objects that can not be called."""
+    """Refuse objects that cannot be called."""
     if not callable(thing):
         raise FieldError(
-            f"{what} is a function, and {shown(thing)} can not be called", Span.of_caller(), hint
+            f"{what} is a function, and {shown(thing)} cannot be called", Span.of_caller(), hint
         )
 
 
@@ -131,7 +131,7 @@ def need_bool(thing: object, what: str) -> None:
 
 
 def need_size(n: object) -> None:
-    """Refuse sizes that a vector or matrix can not have."""
+    """Refuse sizes that a vector or matrix cannot have."""
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n < 2**16:
         raise FieldError(
             f"a vector or matrix has 1 or more elements along an axis, not {shown(n)}",
@@ -146,7 +146,7 @@ def is_one_of(thing: object, *choices: str) -> bool:
 
 
 def need_path(thing: object, what: str) -> None:
-    """Refuse objects that can not name a file."""
+    """Refuse objects that cannot name a file."""
     if not isinstance(thing, (str, os.PathLike)) or not str(thing):
         raise FieldError(
             f"{what} is a text, not {shown(thing)}", Span.of_caller(), 'give a name: "out/result"'

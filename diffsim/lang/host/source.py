@@ -53,7 +53,7 @@ class Source:
         # Several lambdas can be on one line: the text alone does not tell which of them this is.
         if self.name == "<lambda>":
             raise KernelSyntaxError(
-                f"a lambda can not be a {what}",
+                f"a lambda cannot be a {what}",
                 Span.of_caller(),
                 hint=f"write a def with @ds.{what} above it",
             )
@@ -62,7 +62,7 @@ class Source:
             node, self.shift = self._read(function)
         if isinstance(node, ast.AsyncFunctionDef):
             raise KernelSyntaxError(
-                f"an async function can not be a {what}", self.span(node), hint="leave async out"
+                f"an async function cannot be a {what}", self.span(node), hint="leave async out"
             )
         # The compiler mangles private names in classes; the
         # tree has to name the same globals as the bytecode.
@@ -109,7 +109,7 @@ class Source:
         code, place = function.__code__, Span(self.file, self.first, where=self.where)
         if len(lines) < self.first:
             raise KernelSyntaxError(
-                f"the source of {self.name} is not available, so it can not be compiled",
+                f"the source of {self.name} is not available, so it cannot be compiled",
                 place,
                 hint="define it in a file or a notebook cell; a function made by exec() of a string "
                 "has no source, nor has one in a cell with %%time",
@@ -118,14 +118,14 @@ class Source:
         # functions by a search for `def`; the first line is known.
         block = inspect.getblock(lines[self.first - 1 :])
         text = "".join(block)
-        # An indented function is parsed inside of `if True:`, one
+        # An indented function is parsed inside `if True:`, one
         # line more, which keeps the columns as they are in the file.
         nested = block[0][:1].isspace()
         try:
             module: Any = ast.parse("if True:\n" + text if nested else text)
         except SyntaxError as problem:
             raise KernelSyntaxError(
-                f"the source of {self.name} can not be read: {problem.msg}",
+                f"the source of {self.name} cannot be read: {problem.msg}",
                 place,
                 hint="a kernel is an ordinary def with its decorator on a line of its own",
             ) from None
@@ -206,7 +206,7 @@ class Source:
                     hint = hints[name] = eval(hint, self.function.__globals__)
                 except Exception as problem:
                     raise KernelSyntaxError(
-                        f"the annotation of {name} can not be evaluated: {problem}",
+                        f"the annotation of {name} cannot be evaluated: {problem}",
                         self.parameter(name),
                         hint="use ds.f32, ds.template(), ...; names in it must be global",
                     ) from None
@@ -272,7 +272,7 @@ def check_runs(function: object, what: str, given: Sequence[str] | None = None) 
 
 
 def _check_parameters(function: Callable[..., Any], what: str, given: Sequence[str]) -> None:
-    """Refuse a function that can not be called with so many arguments."""
+    """Refuse a function that cannot be called with so many arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function of C's

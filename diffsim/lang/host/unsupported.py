@@ -89,11 +89,11 @@ class Explained:
 
 
 def no_assignment(words: str, name: str, known: Iterable[str], hint: str = "") -> AttributeError:
-    """Return the error for assigning an attribute that can not be assigned."""
+    """Return the error for assigning an attribute that cannot be assigned."""
     known = [k for k in known if not k.startswith("_")]
     close = None if name in known else close_to(name, known)
     return UnknownAttributeError(
-        f".{name} of {words} can not be assigned",
+        f".{name} of {words} cannot be assigned",
         Span.of_caller(),
         hint or (f"did you mean .{close}?" if close else "keep it in a variable of its own"),
     )

@@ -1,6 +1,6 @@
 """The formulas of the methods of vectors and matrices.
 
-Each is a formula over ops of the table, so it works on values inside of a kernel and on NumPy arrays outside,
+Each is a formula over ops of the table, so it works on values inside a kernel and on NumPy arrays outside,
 and its derivative follows from those of the ops.
 """
 

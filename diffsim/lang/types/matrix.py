@@ -1,7 +1,7 @@
 """Vectors and matrices in Python: `ds.Vector([1, 2])`, `ds.Matrix([[1, 0], [0, 1]])`.
 
-Outside of kernels their numbers are in a NumPy array, and every method is the formula that kernels use
-(`linalg.py`). Inside of kernels the translator recognizes the constructors and makes tensor values.
+Outside kernels their numbers are in a NumPy array, and every method is the formula that kernels use
+(`linalg.py`). Inside kernels the translator recognizes the constructors and makes tensor values.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class Matrix(OpDispatch, CompiledByValue):
     def _no_element(self, index: object) -> FieldError:
         try:
             checked_index(index)
-            problem = f"index {shown(index)} is outside of {self}, which has shape {self.shape}"
+            problem = f"index {shown(index)} is outside {self}, which has shape {self.shape}"
         except TypeError:
             problem = f"an index of {self} is a whole number or a slice, not {shown(index)}"
         rows = "" if self.entries.ndim == 1 else f", those of a column at {self.m - 1}"
@@ -279,7 +279,7 @@ class Matrix(OpDispatch, CompiledByValue):
                 marked(self, self, value)
                 return
         raise FieldError(
-            f"element {shown(index)} of {self} can not be set to {shown(value)}",
+            f"element {shown(index)} of {self} cannot be set to {shown(value)}",
             Span.of_caller(),
             hint="its elements are integers: convert it, int(value), or make the vector of floats"
             if given is not None and given.dtype.kind == "f" and entries.dtype.kind in "biu"
@@ -533,7 +533,7 @@ def same_shape(name: str, args: Sequence[object]) -> None:
     shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
     if len(shapes) > 1:
         raise KernelTypeError(
-            f"{name} can not combine the shapes {' and '.join(map(str, shapes))}",
+            f"{name} cannot combine the shapes {' and '.join(map(str, shapes))}",
             Span.of_caller(),
             hint="it works element by element: all need the same shape",
         )
@@ -564,7 +564,7 @@ def in_python(name: str, function: Any, *args: Any, **named: object) -> Any:
         said = isinstance(problem, ValueError) or "argument" in str(problem)
         given = ", ".join(map(shown, (*args, *named.values())))
         raise KernelTypeError(
-            str(problem) if said else f"{name} can not be computed of ({given})",
+            str(problem) if said else f"{name} cannot be computed of ({given})",
             Span.of_caller(),
             hint=f"{name}: {about}",
         ) from None

@@ -60,7 +60,7 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
             ndim: number of axes (without those of the element); any if left out.
             element_dim: 0 for numbers, 1 for vectors, 2 for matrices; any if left out.
             needs_grad: changes nothing, since arrays know whether they have a gradient.
-            boundary: "unsafe": indices are inside of the array, which `debug=True` checks.
+            boundary: "unsafe": indices are inside the array, which `debug=True` checks.
         """
         # A default type is resolved when the kernel is compiled, not here.
         if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):

@@ -1,6 +1,6 @@
 """Struct types, and structs in Python: named members of scalar, vector, matrix or struct types.
 
-Structs inside of kernels are in `lang/frontend/functions/structs.py`.
+Structs inside kernels are in `lang/frontend/functions/structs.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StructType(Named):
             # `particles.shape` and its like would be ambiguous; names with underscores belong to Python.
             if member in _RESERVED or member in methods or member.startswith("_"):
                 raise FieldError(
-                    f"a member of {name} can not be called {member}",
+                    f"a member of {name} cannot be called {member}",
                     Span.of_caller(),
                     hint="fields of structs have a method or an attribute of that name"
                     if not member.startswith("_")
@@ -365,7 +365,7 @@ def _check_fits(cls: type, name: str, thing: object, members: Mapping[str, objec
         )
     if name in members and not isinstance(thing, Func):
         raise FieldError(
-            f"{cls.__name__}.{name} has a default value, which members of structs can not have",
+            f"{cls.__name__}.{name} has a default value, which members of structs cannot have",
             Span.of_caller(),
             hint="leave it out: members that are not given are 0",
         )

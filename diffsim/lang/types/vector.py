@@ -97,7 +97,7 @@ class _Maker:
         # Numbers of any kind, but no complex numbers, texts or objects.
         if len(flat) != t.size or flat.dtype.kind not in "biuf":
             raise KernelTypeError(
-                f"{an(t)} can not be made of {', '.join(map(shown, elements)) or 'nothing'}",
+                f"{an(t)} cannot be made of {', '.join(map(shown, elements)) or 'nothing'}",
                 Span.of_caller(),
                 hint=f"give {t.size} numbers, vectors of so many together, or one number for all",
             )
@@ -127,5 +127,5 @@ class _Maker:
         return runtime().make_ndarray(t.shape, t.scalar, shape, needs_grad, needs_dual)
 
 
-# The type system is below the language and can not import it: its types call this when users call them.
+# The type system is below the language and cannot import it: its types call this when users call them.
 TensorType.maker = _Maker

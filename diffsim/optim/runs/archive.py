@@ -37,7 +37,7 @@ def save(path: Any, /, *fields: Any, **named: Any) -> None:
         named: stored under these names. A field of structs is stored as "name.member" for each member.
 
     Raises:
-        FieldError: a field without a name, two of one name; the file can not be written.
+        FieldError: a field without a name, two of one name; the file cannot be written.
     """
     need_path(path, "the path")
     write_arrays(path, {name: f.to_numpy() for name, f in _named(fields, named).items()})
@@ -137,7 +137,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of a file.
 
     Raises:
-        FieldError: it can not be read, or is another kind of file.
+        FieldError: it cannot be read, or is another kind of file.
     """
     name = os.fsdecode(path)
     try:

@@ -25,7 +25,7 @@ def stopped_by_ctrl_c() -> Iterator[Event]:
         print("\nstopping after this iteration (Ctrl-C again: at once)", file=sys.stderr)
 
     before = signal.getsignal(signal.SIGINT)
-    # A handler that Python did not set can not be put back; one that ignores (nohup) is meant.
+    # A handler that Python did not set cannot be put back; one that ignores (nohup) is meant.
     if before is None or before is signal.SIG_IGN:
         yield stop
         return

@@ -33,7 +33,7 @@ class Log:
             self._file = path.open("a", encoding="utf-8", buffering=1)  # line by line
         except OSError as error:
             raise FieldError(
-                f"{path} can not be written: {error.strerror or error}",
+                f"{path} cannot be written: {error.strerror or error}",
                 Span.of_caller(),
                 hint="name another folder: out=...",
             ) from None

@@ -58,7 +58,7 @@ class Objective:
         """Run the program; return the loss, and leave the gradients in the fields.
 
         Raises:
-            AutodiffError: and its kind: a gradient can not be given.
+            AutodiffError: and its kind: a gradient cannot be given.
             FieldError: there is no loss, or the program writes to a parameter.
         """
         if session.tape is not None:
@@ -100,7 +100,7 @@ class Objective:
             return None
 
     def _again(self) -> float | None:
-        """Replay the last recording, with its gradients; None: it can not be replayed."""
+        """Replay the last recording, with its gradients; None: it cannot be replayed."""
         assert self._tape is not None
         try:
             self._tape.replay()
@@ -120,7 +120,7 @@ class Objective:
             raise FieldError(
                 "the program returned another field than before, and a loss is always the same one",
                 Span.of_caller(),
-                hint="make the field of the loss once, outside of the program",
+                hint="make the field of the loss once, outside the program",
             )
         self._recorded = True
         return self._value(self._tape.loss)

@@ -194,7 +194,7 @@ def _in_class(owner: type, key: str) -> Any:
 
 
 def _value(found: Any) -> Any:
-    """Return an answer: one that can not change is a number."""
+    """Return an answer: one that cannot change is a number."""
     if type(found) is tuple:
         return NUMBER if all(_value(e) is NUMBER for e in found) else found
     is_scalar = isinstance(found, (np.bool_, np.integer, np.floating))

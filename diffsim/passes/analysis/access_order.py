@@ -207,7 +207,7 @@ def _sites(task: Task, block: Block, defs: Definitions) -> Iterator[AccessSite]:
 class LaneAccesses:
     """Which elements the statements of a lane access, by the number of the statement.
 
-    A statement with blocks inside of it counts as accessing what they do. Elements are looked up by the
+    A statement with blocks inside it counts as accessing what they do. Elements are looked up by the
     bases of their indices, and by the constants added to them.
     """
 

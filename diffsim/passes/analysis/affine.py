@@ -156,7 +156,7 @@ class AffineForms:
     def interval(self, form: AffineForm) -> Interval:
         """Return the numbers that a form takes over all iterations."""
         # Interval arithmetic: exact for each variable alone, an over-approximation where a variable's
-        # values exclude each other; so "outside of the interval" is a proof, "inside" is none.
+        # values exclude each other; so "outside the interval" is a proof, "inside" is none.
         total = ZERO
         for v, n in form.items():
             total = plus(total, (n, n) if v is None else times(n, self.ranges.get(v, ANY)))

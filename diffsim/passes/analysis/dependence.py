@@ -242,7 +242,7 @@ def _differ(x: AffineForm, forms: AffineForms, y: AffineForm, others: AffineForm
     whole = plus(forms.interval(mine), others.interval(theirs))
     if any(common.values()):
         whole = ANY  # an unknown number
-    # Banerjee's test: 0 lies outside of the interval of the difference.
+    # Banerjee's test: 0 lies outside the interval of the difference.
     if whole[0] + constant > 0 or whole[1] + constant < 0:
         return True
     # The GCD test: integer combinations of the coefficients are the multiples of their greatest common

@@ -224,6 +224,6 @@ def range_of(v: Value, defs: Definitions, ranges: Ranges) -> tuple[int, int] | N
     if found is None or base.type.scalar is not v.type.scalar:
         return None
     lo, hi = found[0] + shift, found[1] + shift
-    # Indices that wrap around are outside of every field, but a comparison sees them as they are.
+    # Indices that wrap around are outside every field, but a comparison sees them as they are.
     most = 1 << (v.type.scalar.bits - 1)
     return (lo, hi) if -most <= lo and hi < most else None

@@ -1,4 +1,4 @@
-"""The global data access rules inside of one kernel.
+"""The global data access rules inside one kernel.
 
 The adjoint runs after the kernel and loads fields again. What it loads must be what the forward code saw:
 no statement of the kernel may write an element after a load that the adjoint repeats. The check looks at
@@ -265,7 +265,7 @@ class _Checker:
     def leave_to_launch(
         self, one: Place, other: Place, error: GlobalDataAccessError, *, same_lane: bool
     ) -> bool:
-        """Let each launch find out whether accesses meet, or refuse them where it can not.
+        """Let each launch find out whether accesses meet, or refuse them where it cannot.
 
         Returns:
             Whether a launch can find out.

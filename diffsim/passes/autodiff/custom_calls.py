@@ -93,7 +93,7 @@ def _check_arguments(call: CustomCall, activity: Activity) -> None:
     hidden = [v for v in free_values(call.body) if v in activity.values and v not in call.args]
     if hidden:
         raise AutodiffError(
-            f"the gradient given for {call.name} can not name a value that it gets inside of a struct or "
+            f"the gradient given for {call.name} cannot name a value that it gets inside a struct or "
             "list, and that has a derivative",
             call.span,
             hint="pass the value as an argument of its own, or as a vector",

@@ -81,7 +81,7 @@ class IndexTrace:
 
 
 def index_trace(kernel: Kernel, number: int, sites: Sequence[Access]) -> IndexTrace | None:
-    """Return the trace of accesses of task `number`; None if their indices can not be computed again.
+    """Return the trace of accesses of task `number`; None if their indices cannot be computed again.
 
     They can if they depend on no random number, and on nothing that the kernel writes after it is read.
     """

@@ -24,7 +24,7 @@ def expand_gradients(kernel: Kernel) -> Kernel:
     """Return the kernel with code in the place of each Gradient.
 
     Raises:
-        AutodiffError: a func that changes memory, or that an op of it can not be differentiated.
+        AutodiffError: a func that changes memory, or that an op of it cannot be differentiated.
     """
     found = (s for t in kernel.tasks for s in task_statements(t, given=True))
     if not any(isinstance(s, Gradient) for s in found):

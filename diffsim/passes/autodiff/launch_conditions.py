@@ -1,6 +1,6 @@
 """Conditions on a launch without which an adjoint would not be right.
 
-Where the analysis can not show that two accesses are apart, as that depends on arguments, on numbers in
+Where the analysis cannot show that two accesses are apart, as that depends on arguments, on numbers in
 fields or on arithmetic that it does not follow, the adjoint is made under the condition that they are.
 Whoever launches it checks the condition first (`runtime/kernels/launch_checks.py`): by a test of the
 arguments where there is one, else on the elements that the launch accesses, which an `IndexTrace` tells
@@ -78,7 +78,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A condition, the memories that deciding it loads, and the error where that can not be done."""
+    """A condition, the memories that deciding it loads, and the error where that cannot be done."""
 
     condition: LaunchCondition
     loaded: set[Mem]

@@ -408,7 +408,7 @@ class Reverser:
         grad = self.grad(s.mem)
         if isinstance(s, Atomic) and s.out is not None and s.out in adj:
             raise AutodiffError(
-                f"the old value of {s.mem.name} that this atomic returns can not be differentiated",
+                f"the old value of {s.mem.name} that this atomic returns cannot be differentiated",
                 s.span,
                 hint="load the element in a launch of its own",
             )
@@ -515,7 +515,7 @@ class Reverser:
         """Emit the adjoint of a loop: its iterations backwards, from the states that `_save` has kept."""
         saved = self.saved[s]
         # Adjoints of carried values are handed from an iteration to the one before it. Adjoints of values
-        # from outside of the loop are sums over all iterations, so they are carried as accumulators.
+        # from outside the loop are sums over all iterations, so they are carried as accumulators.
         carried = [k for k, p in enumerate(s.params) if p in self.active]
         outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
         starts: list[Value] = []

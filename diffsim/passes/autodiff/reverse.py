@@ -86,7 +86,7 @@ def reverse(
 
     Args:
         kernel: a prepared kernel.
-        relaxed: whether kernels outside of the kernel simplicity rule are differentiated.
+        relaxed: whether kernels outside the kernel simplicity rule are differentiated.
         detached: whether what the kernel stores counts as constant: its adjoint only clears the gradients
             of the elements it stored to.
         in_place: whether memories can be restored to what they were before the launch; without it
@@ -119,7 +119,7 @@ class _How(NamedTuple):
 
 
 def _of_any_shape(kernel: Kernel, how: _How, new_version: NewVersion | None) -> Adjoint:
-    """Return the adjoint of a kernel outside of the kernel simplicity rule, too."""
+    """Return the adjoint of a kernel outside the kernel simplicity rule, too."""
     refusal: AutodiffError | None = None
     lost: AutodiffError | None = None
     found: Adjoint | None = None
@@ -496,7 +496,7 @@ def _lost_values(made: _Differentiated, logged: set[Load | Atomic] | None) -> se
         logged: what is logged already; None: nothing may be.
 
     Raises:
-        _LostValueError: a value can not be recomputed.
+        _LostValueError: a value cannot be recomputed.
     """
     # Statements in order return the same numbers again; lanes need not.
     serial = () if logged is None else [t for t in made.kernel.tasks if not t.axes]

@@ -96,7 +96,7 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> Iterator[KernelSimp
     # 2. A loop under a branch is emitted twice in the adjoint, for its values and for its adjoint.
     if first not in here:
         yield _refused(
-            "a loop stands inside of a branch, or after a break, continue or return",
+            "a loop stands inside a branch, or after a break, continue or return",
             first.span,
             kernel,
         )

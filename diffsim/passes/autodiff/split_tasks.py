@@ -1,4 +1,4 @@
-"""Kernels of single tasks: what a tape differentiates one by one where the whole kernel can not be.
+"""Kernels of single tasks: what a tape differentiates one by one where the whole kernel cannot be.
 
     for i in x: x[i] = sin(x[i])              kernel 0: for i in x: x[i] = sin(x[i])
     for i in x: x[i] = cos(x[i])       ->     kernel 1: for i in x: x[i] = cos(x[i])

@@ -1,4 +1,4 @@
-"""Unrolled loops: a short loop inside of a loop is written out.
+"""Unrolled loops: a short loop inside a loop is written out.
 
     for %c in 0..n carry (...) {             for %c in 0..n carry (...) {
       %s.1 = for %j in 0..2 carry (%s) {       %t1: f32 = load x[%i, 0]
@@ -41,7 +41,7 @@ _MOST_OF_TASK = 800  # of all of them
 
 
 def unroll_short_loops(kernel: Kernel) -> Kernel:
-    """Return the kernel with short loops inside of loops written out."""
+    """Return the kernel with short loops inside loops written out."""
     return kernel.replace(tasks=tuple([_task(t) for t in kernel.tasks]))
 
 

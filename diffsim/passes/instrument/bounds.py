@@ -1,6 +1,6 @@
 """Bounds checks, for `debug=True`: every access checks its index first.
 
-Assumes any kernel. Promises: an index outside of its memory is reported with the user's line and never
+Assumes any kernel. Promises: an index outside its memory is reported with the user's line and never
 reaches memory (the access goes to element 0 instead, and the launch raises afterwards).
 """
 
@@ -110,7 +110,7 @@ class _Checker(Rewriter):
         inside: Value | None = None
         place = list(index)
         for k, (i, n) in enumerate(zip(index, sizes, strict=False)):
-            # The frontend has refused constants outside of a known shape.
+            # The frontend has refused constants outside a known shape.
             if isinstance(i, Const) and isinstance(n, Const):
                 continue
             # Compared in 64 bits: sizes may exceed the index's own type.
@@ -120,7 +120,7 @@ class _Checker(Rewriter):
             # The launch runs on after a failed check, so the access must be harmless.
             place[k] = b.named("select", ok, i, b.const(0, i.type))
         if inside is not None:
-            message = f"index {_tuple(len(index)) if len(index) > 1 else '{}'} is outside of {what}"
+            message = f"index {_tuple(len(index)) if len(index) > 1 else '{}'} is outside {what}"
             firsts = (*origin, *(0,) * (len(index) - len(origin)))
             written = [b.named("add", i, o) if o else i for i, o in zip(index, firsts, strict=True)]
             b.add(Check(inside, message, (*written, *sizes[:shown]), span))

@@ -63,7 +63,7 @@ def has_sets(mem: Mem) -> bool:
 
 def set_memory(mem: Mem) -> Mem:
     """Return the memory of the sets of a field or array, passed to the kernel as an array."""
-    # Of the same name: an index outside is outside of both.
+    # Of the same name: an index outside is outside both.
     return Mem(mem.name, tensor(u64, mem.dtype.shape), mem.rank, None, "array")
 
 

@@ -40,7 +40,7 @@ class Shadow:
         """Return shadows for a memory, passed to the kernel as arrays."""
         t = tensor(i64, mem.dtype.shape)
         read, written, lane = (Mem(mem.name, t, mem.rank, None, "array") for _ in range(3))
-        return Shadow(read, written, lane)  # all of its name: an index outside is outside of it
+        return Shadow(read, written, lane)  # all of its name: an index outside is outside it
 
 
 def instrument(

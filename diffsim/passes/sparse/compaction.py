@@ -151,7 +151,7 @@ class _Guarded(Rewriter):
         return made
 
     def stmt(self, s: Stmt) -> list[Stmt]:
-        # Only the condition around the body loads the mask outside of all branches.
+        # Only the condition around the body loads the mask outside all branches.
         if self.depth == 1:
             if isinstance(s, Load) and s.mem is self.known:
                 self.masks.add(s.out)

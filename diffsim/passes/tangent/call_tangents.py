@@ -48,6 +48,6 @@ class _Transposer(Reverser):
     def _let(self, s: Let, adj: Adjoints) -> None:
         if s.op is not ops.spectral_gradient:
             super()._let(s, adj)
-        # By its vectors it can not be differentiated, by its seeds it can.
+        # By its vectors it cannot be differentiated, by its seeds it can.
         elif (g := adj.pop(s.out, None)) is not None:
             self.add(adj, s.args[0], g)

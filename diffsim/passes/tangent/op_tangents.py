@@ -41,7 +41,7 @@ class TangentBuilder(Builder):
 
     @contextlib.contextmanager
     def block(self) -> Iterator[list[Stmt]]:
-        """Collect the statements emitted inside of the `with`, with a table of what they compute."""
+        """Collect the statements emitted inside the `with`, with a table of what they compute."""
         self._known.append({})
         try:
             with super().block() as stmts:

@@ -1,6 +1,6 @@
 """Eliminates dead code.
 
-Promises: every statement left either changes memory that is visible outside of the launch, or computes a
+Promises: every statement left either changes memory that is visible outside the launch, or computes a
 value that such a statement needs. Carried values, branch results, scratch and temporaries that are never
 read go with the code that computes them; this is how an adjoint loses the part of the forward program that
 it does not need, and how a loop's reversal saves only what the adjoint of its body reads.

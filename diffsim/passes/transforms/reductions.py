@@ -91,7 +91,7 @@ class _Hoister:
         return task.replace(body=Block(body.stmts, values), reductions=reductions)
 
     def block(self, block: Block) -> Block:
-        """Hoist out of the loops inside of a block, innermost first."""
+        """Hoist out of the loops inside a block, innermost first."""
         done: list[Stmt] = []
         for s in block.stmts:
             if isinstance(s, If):

@@ -252,7 +252,7 @@ class _Rewriter:
         for s in inside:
             if isinstance(s, (Store, Atomic)):
                 first = found.setdefault(s.mem, {})
-                # A write inside of a branch or loop has no number at the top; -1 makes it count as
+                # A write inside a branch or loop has no number at the top; -1 makes it count as
                 # before everything.
                 region, number = region_of(s, self.defs), self.order.get(s, -1)
                 first[region] = min(first.get(region, number), number)
@@ -316,7 +316,7 @@ class _Rewriter:
     def slice(self, v: Value) -> list[Stmt]:
         """Return the backward slice of a value: the statements of the body that it needs, in order."""
         needed: set[Stmt] = set()
-        # Weiser's backward slice along data dependences; control is inside of If statements that come
+        # Weiser's backward slice along data dependences; control is inside If statements that come
         # along whole.
         work = [v]
         while work:

@@ -146,7 +146,7 @@ class CpuCommandList:
 
     def _pack(self) -> np.ndarray:
         """Fix the addresses of tables and stream in the rows; nothing can be added afterwards."""
-        # A view: `array` can not be resized while it is exported, which is why nothing can be added any more.
+        # A view: `array` cannot be resized while it is exported, which is why nothing can be added any more.
         ops = np.frombuffer(self._slots, np.uint64).reshape(-1, _SLOTS)
         if self._kernels:
             kernels = list(self._kernels.values())

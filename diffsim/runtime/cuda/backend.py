@@ -67,7 +67,7 @@ class CudaBackend:
 
     def refusal(self, kernel: Kernel, reason: str) -> BackendError:
         return BackendError(
-            f"{kernel.name} can not be compiled for {self.device}: {reason}",
+            f"{kernel.name} cannot be compiled for {self.device}: {reason}",
             kernel.span,
             hint="docs/gpu.md says what it takes; ds.init(arch=ds.cpu) runs without a GPU",
         )

@@ -82,7 +82,7 @@ class CudaCommandList:
         if not self._rows:
             return
         # A part of a list differs from call to call, so that a graph of it would seldom be used again; a
-        # check after each launch can not be a part of a graph.
+        # check after each launch cannot be a part of a graph.
         if begin == 0 and end is None and not self._debugging():
             self._run_all()
         else:

@@ -231,7 +231,7 @@ class Device:
         return f"cuda {self.driver.sm} driver {self.driver.version} {digest_of(ptx.__file__)}"
 
     def reserve_heap(self, nbytes: int) -> None:
-        """Set the size of the heap that kernels allocate from (once: it can not grow later)."""
+        """Set the size of the heap that kernels allocate from (once: it cannot grow later)."""
         if not self._heap_set:
             # `cuCtxSetLimit` fails once a kernel has used the heap.
             self._heap_set = True

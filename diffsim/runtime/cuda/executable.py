@@ -211,7 +211,7 @@ class CudaExecutable:
             self.device.driver.failed(code)
         except DriverError as problem:
             raise BackendError(
-                f"{self.name} can not be launched on {self.device}: {problem.reason}",
+                f"{self.name} cannot be launched on {self.device}: {problem.reason}",
                 Span.of_caller(),
                 hint="if an earlier launch failed: run the program with ds.init(debug=True) to find it",
             ) from None

@@ -112,7 +112,7 @@ def make_field(
     )
     if (needs_grad or needs_dual) and not made.dtype.is_float:
         raise FieldError(
-            f"a field of {made.dtype} can not have a {'gradient' if needs_grad else 'dual'}",
+            f"a field of {made.dtype} cannot have a {'gradient' if needs_grad else 'dual'}",
             Span.of_caller(),
             hint="only floats have derivatives: use ds.f32 or ds.f64",
         )

@@ -37,7 +37,7 @@ _NOT_AN_ARRAY = np.array(None)
 
 
 def array_of(value: object) -> np.ndarray:
-    """Return a value as an array; of dtype object if it can not be one, as it is if it holds fields."""
+    """Return a value as an array; of dtype object if it cannot be one, as it is if it holds fields."""
     # What the tape does not follow any more is a plain number.
     if isinstance(value, Tracked) and not value.follows():
         value = value.value
@@ -90,7 +90,7 @@ def _numbers(field: Field, key: tuple[Any, ...] | list[Any]) -> tuple[int, ...]:
         # No negative indices: kernels have none, and the same expression should mean the same in both.
         if not 0 <= k - first < n:
             raise FieldError(
-                f"index {shown(tuple(key) if len(key) > 1 else k)} is outside of {field.name}, "
+                f"index {shown(tuple(key) if len(key) > 1 else k)} is outside {field.name}, "
                 f"which has shape {field.shape}",
                 Span.of_caller(),
                 hint=f"its first index is {shown(field.origin)}, its offset"
@@ -144,7 +144,7 @@ def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str
     if not np.can_cast(given.dtype, field.dtype.numpy, "same_kind"):  # never floats to integers
         raise FieldError(
             f"an element of {field.name} is {an(field.dtype)}, "
-            f"an array of {given.dtype} can not be copied into it",
+            f"an array of {given.dtype} cannot be copied into it",
             Span.of_caller(),
             hint=f"convert it: array.astype(np.{field.dtype.numpy})",
         )
@@ -311,7 +311,7 @@ def set_components(field: Field, at: int, was: np.ndarray, value: Matrix) -> Non
     name = f"{field._called()}[{shown_index(field.origin, index)}]"
     if session.recorders and session.tape:
         raise FieldError(
-            f"components of {name} can not be set by themselves while "
+            f"components of {name} cannot be set by themselves while "
             + (
                 "forward mode is on: it sets tangents of whole elements"
                 if session.tape.tangents
@@ -324,7 +324,7 @@ def set_components(field: Field, at: int, was: np.ndarray, value: Matrix) -> Non
     # Byte by byte: -0.0 is another number than 0.0, and a NaN is the same one.
     if field._storage.element(at).tobytes() != was.tobytes():
         raise FieldError(
-            f"{name} has changed since this vector was read, so its components can not be set through it",
+            f"{name} has changed since this vector was read, so its components cannot be set through it",
             Span.of_caller(),
             hint=f"write {name}[k] = value; or change a vector of its own: copy.copy(v)",
         )

@@ -39,7 +39,7 @@ def as_argument(value: Any, where: str) -> Any:
     """Return an array of another library on the host as one of NumPy, in the same memory; others as they are.
 
     Raises:
-        KernelTypeError: it has a gradient in its library, or NumPy can not share it.
+        KernelTypeError: it has a gradient in its library, or NumPy cannot share it.
     """
     if isinstance(value, np.ndarray) or is_any_field(value) or not _is_on_host(value):
         return value
@@ -54,7 +54,7 @@ def as_argument(value: Any, where: str) -> Any:
         made = shared(value)
     except Exception as problem:
         raise KernelTypeError(
-            f"{where}: NumPy can not share {describe(value)} ({problem})",
+            f"{where}: NumPy cannot share {describe(value)} ({problem})",
             Span.of_caller(),
             hint="pass a copy that it knows: float32 or float64, dense",
         ) from None
@@ -187,7 +187,7 @@ def wrap_argument(value: Any, device: MemorySpace, where: str) -> DeviceArray:
     """Wrap an array of another library as a kernel's argument.
 
     Raises:
-        KernelTypeError: kernels run on the CPU or on another GPU; it has gaps, or can not be written.
+        KernelTypeError: kernels run on the CPU or on another GPU; it has gaps, or cannot be written.
     """
     if not isinstance(device, Device):
         raise KernelTypeError(
@@ -200,7 +200,7 @@ def wrap_argument(value: Any, device: MemorySpace, where: str) -> DeviceArray:
         given = value.__cuda_array_interface__
     except Exception as problem:
         raise KernelTypeError(
-            f"{where}: the array can not be used: {problem}",
+            f"{where}: the array cannot be used: {problem}",
             Span.of_caller(),
             hint="for a tensor of PyTorch that requires a gradient pass tensor.detach()",
         ) from None

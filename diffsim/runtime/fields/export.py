@@ -59,7 +59,7 @@ def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
         module = importlib.import_module("pycuda.gpuarray")
     except Exception as problem:
         raise BackendError(
-            f"pycuda can not be used here: {problem}",
+            f"pycuda cannot be used here: {problem}",
             Span.of_caller(),
             hint='install it: pip install "diffsim[cuda]"; x.__dlpack__ and x.to_numpy() need nothing',
         ) from None

@@ -136,7 +136,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         self._shape: tuple[int, ...] | None = None
         # Storages that others may still use, kept where the field moves to another device.
         self._shared: list[Storage] = []
-        # Whether others may write to the memory at any time, so that "all zeros" can not be relied on.
+        # Whether others may write to the memory at any time, so that "all zeros" cannot be relied on.
         self._exported = False
         self._order: tuple[int, ...] = ()
         # Of a field in a sparse tree: its innermost cells and its place, and the node that it is placed in
@@ -249,7 +249,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         if name in ("grad", "dual"):
             raise FieldError(
                 f"the {'gradient' if name == 'grad' else name} of {self.name} is a field, made with it, and "
-                "can not be replaced",
+                "cannot be replaced",
                 Span.of_caller(),
                 hint=f"write to it: x.{name}.fill(0), x.{name}.from_numpy(array), x.{name}.copy_from(field)",
             )
@@ -589,7 +589,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         self.versions.by_caller()
 
     def mark_written(self) -> None:
-        """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""
+        """Tell that code outside diffsim has written to the field's memory, as Python's writes do."""
         self._touch()
         if session.recorders and (tape := session.listener):
             tape.wrote(self, None, kept(self))  # a constant: nobody knows how it was made

@@ -59,5 +59,5 @@ def _report_late(error: BaseException, clock: int) -> None:
     poison(error, lambda: written_since(clock), ZERO)
 
 
-# Registered here, as the device belongs to a room below this one and can not name fields.
+# Registered here, as the device belongs to a room below this one and cannot name fields.
 session.on_device_failure = _report_late

@@ -132,7 +132,7 @@ class FieldProtocols:
 
     def _not_there(self, what: str, hint: str) -> OperationError:
         return OperationError(
-            f"{what} can not be computed: {self.in_words()} is memory, not a number",
+            f"{what} cannot be computed: {self.in_words()} is memory, not a number",
             Span.of_caller(),
             hint=hint,
         )
@@ -163,7 +163,7 @@ class FieldProtocols:
         # Without this method Python would iterate by `__getitem__` from 0 until IndexError, one read for each
         # element.
         raise OperationError(
-            f"{self.in_words()} can not be looped over in Python",
+            f"{self.in_words()} cannot be looped over in Python",
             Span.of_caller(),
             hint=f"loop over {self._array_text()}, or in a kernel: for i in {self._called()}",
         )

@@ -171,7 +171,7 @@ def _plain(thing: object) -> Any:
         return float(thing)
     if isinstance(thing, dict):
         return {key: _plain(value) for key, value in thing.items()}
-    # Exact classes: a named tuple can not be made from a list of its elements.
+    # Exact classes: a named tuple cannot be made from a list of its elements.
     if thing.__class__ in (list, tuple):
         return type(thing)(map(_plain, thing))
     return thing

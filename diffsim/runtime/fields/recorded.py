@@ -83,7 +83,7 @@ class Recorded(Tracked):
             AutodiffError: another tape is recording.
         """
         tape = session.tape
-        # Outside of a tape, and in one that has ended, it is a number like any other.
+        # Outside a tape, and in one that has ended, it is a number like any other.
         if tape is None or not tape.follows_values:
             return False
         # Silently treating it as a constant would lose its gradient.
@@ -136,7 +136,7 @@ class Recorded(Tracked):
         # Ops with a type rule of their own (for other things than floats), and those that answer a question.
         if op.infer_type is not None or op.result == "b":
             raise KernelTypeError(
-                f"{op.sign} can not be computed of a value on a tape",
+                f"{op.sign} cannot be computed of a value on a tape",
                 Span.of_caller(),
                 hint="do it in a kernel, or take the plain number: value.value",
             )
@@ -147,7 +147,7 @@ class Recorded(Tracked):
         with np.errstate(all="ignore"):
             found = np.asarray(op.ref(*arrays), np.float64)
         made = Recorded(found, self.tape)
-        # Outside of a tape the result is a plain number.
+        # Outside a tape the result is a plain number.
         if not follows:
             return made.value
         # 2. Record it with the derivative by each active operand.
@@ -286,7 +286,7 @@ class _Pull:
         rule = self.op.rule(self.k)
         if isinstance(rule, NotDifferentiable):
             raise AutodiffError(
-                f"{self.op.sign} can not be differentiated: {rule.why}", self.span, hint=rule.hint
+                f"{self.op.sign} cannot be differentiated: {rule.why}", self.span, hint=rule.hint
             )
 
     def __call__(self, g: np.ndarray) -> np.ndarray:

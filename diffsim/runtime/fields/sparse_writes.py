@@ -96,7 +96,7 @@ def copy_active(f: Field, other: Field) -> None:
         return
     if session.recorders and session.listener:
         raise FieldError(
-            f"{f.name} is in a sparse tree that {other.name} is not in, so a tape can not follow the copy",
+            f"{f.name} is in a sparse tree that {other.name} is not in, so a tape cannot follow the copy",
             Span.of_caller(),
             hint="copy in a kernel: for I in ds.grouped(x): x[I] = y[I]",
         )

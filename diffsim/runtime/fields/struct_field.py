@@ -64,7 +64,7 @@ class StructField(FieldProtocols, StructFieldLike):
         members = self.__dict__.get("_struct", {})
         if name in members:
             raise FieldError(
-                f"{name} is a field and can not be replaced",
+                f"{name} is a field and cannot be replaced",
                 Span.of_caller(),
                 hint=f"assign its elements, or copy: .{name}.from_numpy(...), .{name}.copy_from(...)",
             )
@@ -195,7 +195,7 @@ class StructField(FieldProtocols, StructFieldLike):
     def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
         # `to_numpy()` gives a dictionary, of which NumPy would make a 0-D array of objects.
         raise OperationError(
-            f"{self.in_words()} can not become one array",
+            f"{self.in_words()} cannot become one array",
             Span.of_caller(),
             hint=f"take its members, such as {self._array_text()}; to_numpy() gives a dictionary of all",
         )

@@ -408,7 +408,7 @@ class Extent:
         for axis in self._texts:
             first, last = self._slices[axis](args)
             share = (last - first + 1) / max(f.shape[axis], 1)
-            # Indices outside of the field are an error of their own.
+            # Indices outside the field are an error of their own.
             if 0 <= first <= last < f.shape[axis] and share < least:
                 found, least = (axis, first, last - first + 1), share
         return f, found
@@ -481,7 +481,7 @@ def touch_array(
 
 def array_changed(array: object, since: int, slices: dict[int, tuple[int, int]]) -> bool:
     """Tell whether an array argument was written within these slices after a clock reading."""
-    # Arrays of other libraries have no versions: what Python does with their memory can not be seen.
+    # Arrays of other libraries have no versions: what Python does with their memory cannot be seen.
     if not isinstance(array, Field) or array.versions.latest <= since:
         return False
     versions = array.versions

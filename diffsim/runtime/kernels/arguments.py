@@ -86,7 +86,7 @@ class Signature:
         if result is not None and self.form is None:
             self.result = _value_type(result, source, "return")
         self.names = [p.name for p in self.parameters if p.kind != "self"]
-        # Whether the arguments can not select a specialization: then launches skip the look-up
+        # Whether the arguments cannot select a specialization: then launches skip the look-up
         # (`Kernel._first`).
         self.plain = all(p.kind in ("value", "struct") for p in self.parameters)
         # Whether arguments and result are passed as they are, by the launch function itself.
@@ -103,7 +103,7 @@ class Signature:
             default = self.defaults.parameters[n].default
             # Passed as a global: a default may be any object, which has no source text.
             if default is not inspect.Parameter.empty:
-                # A default is evaluated outside of the function, so no parameter can hide this name.
+                # A default is evaluated outside the function, so no parameter can hide this name.
                 space[f"default_of_{n}"] = default
                 n = f"{n}=default_of_{n}"
             texts.append(n)
@@ -214,7 +214,7 @@ def flatten(p: Parameter, value: object, kernel: str) -> list[Any]:
     """Flatten one argument to scalars, and check each.
 
     Raises:
-        KernelTypeError: it can not be converted without loss.
+        KernelTypeError: it cannot be converted without loss.
     """
     t = p.type
     assert t is not None
@@ -359,19 +359,19 @@ def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
         # instead, where its strides are constants.
         if value.tree is not None:
             raise KernelTypeError(
-                f"{where}: a field in a sparse tree can not be passed as an array",
+                f"{where}: a field in a sparse tree cannot be passed as an array",
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.template()",
             )
         if any(value.origin):
             raise KernelTypeError(
-                f"{where}: a field with an offset can not be passed as an array",
+                f"{where}: a field with an offset cannot be passed as an array",
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.template()",
             )
         if value.soa or value._strides != packed_strides(value.shape, size_of(dtype)):
             raise KernelTypeError(
-                f"{where}: a field with this layout can not be passed as an array",
+                f"{where}: a field with this layout cannot be passed as an array",
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.template()",
             )
@@ -419,7 +419,7 @@ def _foreign_kind(
     scalar = from_numpy(value.dtype)
     if scalar is None:
         raise KernelTypeError(
-            f"{where}: arrays of {value.dtype} can not be used in kernels",
+            f"{where}: arrays of {value.dtype} cannot be used in kernels",
             Span.of_caller(),
             hint="convert it: array.astype(np.float32)",
         )

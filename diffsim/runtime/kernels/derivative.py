@@ -160,7 +160,7 @@ class Derivative:
         return ir.result is not None and ir.result in self.activity.temps
 
     def unreachable_stores(self, args: tuple[Any, ...]) -> Iterator[Store | Atomic]:
-        """Yield the stores of active values whose gradient the program itself can not set or read."""
+        """Yield the stores of active values whose gradient the program itself cannot set or read."""
         yield from self.activity.leaks
         for s in self._active_stores:
             f = self.specialization.object_of(s.mem, args)
@@ -217,7 +217,7 @@ class Derivative:
 
     @locked_cached_property
     def refusal(self) -> AutodiffError | None:
-        """Why it can not be made; None: it can."""
+        """Why it cannot be made; None: it can."""
         try:
             self.ir  # noqa: B018 - made now
         except AutodiffError as error:
@@ -236,7 +236,7 @@ class Derivative:
 
     @property
     def version_bytes(self) -> int:
-        """The size of the memories of its own (docs/adr/0031); 0 if it can not be made."""
+        """The size of the memories of its own (docs/adr/0031); 0 if it cannot be made."""
         if self.refusal is not None:
             return 0
         versions = [m.handle() for m in self._differentiated.versions]
@@ -268,7 +268,7 @@ class Derivative:
         """The derivative in IR, without instrumentation.
 
         Raises:
-            AutodiffError: and its kind, where the gradient can not be given exactly.
+            AutodiffError: and its kind, where the gradient cannot be given exactly.
         """
         return self._differentiated.ir
 

@@ -51,7 +51,7 @@ FORWARD = Mode(Direction.FORWARD)
 
 
 class GradientCall:
-    """Runs the derivative of one specialization outside of a tape."""
+    """Runs the derivative of one specialization outside a tape."""
 
     def __init__(self, specialization: Specialization) -> None:
         self.specialization = specialization
@@ -129,7 +129,7 @@ class GradientCall:
             if not were_recomputed(derivative, args, since):
                 raise
             derivative.launch(args, clock, rng_key, *seeds)
-        # What writes nothing else can not have changed what a later call reads.
+        # What writes nothing else cannot have changed what a later call reads.
         if session.clock == clock + 1 and self._writes_gradients_alone:
             gradient_calls.append(session.clock)
 
@@ -162,7 +162,7 @@ class GradientCall:
                 else "the tape would add to the same gradients"
             )
             raise AutodiffError(
-                f"{self.name}.grad can not run while {work.words}: {why}",
+                f"{self.name}.grad cannot run while {work.words}: {why}",
                 Span.of_caller(),
                 hint=f"call it {work.outside}",
             )
@@ -211,7 +211,7 @@ class GradientCall:
         found = array_of(returned)
         if found.shape != result.dtype.shape or found.dtype.kind not in "biuf":
             raise FieldError(
-                f"{self.name} returns {an(result.dtype)}, and its gradient can not be "
+                f"{self.name} returns {an(result.dtype)}, and its gradient cannot be "
                 f"{describe(returned)}",
                 Span.of_caller(),
                 hint="give it the shape of the value",
@@ -380,7 +380,7 @@ class JvpKernel:
         tape = session.tape
         if tape is not None:
             raise AutodiffError(
-                f"{name}.jvp can not run while {tape.work.words}",
+                f"{name}.jvp cannot run while {tape.work.words}",
                 Span.of_caller(),
                 hint=f"write {name}(...), whose tangents are computed there"
                 if tape.tangents

@@ -150,7 +150,7 @@ class Kernel(Named):
             mine = weakref.ref(owner, lambda _: bound.pop(number, None))
         except TypeError:
             raise FieldError(
-                f"objects of class {type(owner).__name__} can not have kernels as methods",
+                f"objects of class {type(owner).__name__} cannot have kernels as methods",
                 Span.of_caller(),
                 hint="the class must allow weak references",
             ) from None
@@ -503,12 +503,12 @@ def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None
 
     Args:
         function: the function.
-        simplicity: "relaxed" differentiates kernels outside of the kernel simplicity rule, "strict"
+        simplicity: "relaxed" differentiates kernels outside the kernel simplicity rule, "strict"
             refuses their gradients; the option of `ds.init` if left out.
     """
     if simplicity is not None and not is_one_of(simplicity, "strict", "relaxed"):
         raise FieldError(
-            f"simplicity can not be {shown(simplicity)}",
+            f"simplicity cannot be {shown(simplicity)}",
             Span.of_caller(),
             hint='give it "strict" or "relaxed"',
         )

@@ -153,7 +153,7 @@ class LaunchChecks:
         return _unchanged(self.special, self.reads, args, since)
 
     def _key(self, args: tuple[Any, ...], values: _Values) -> Any:
-        """Return what the accessed elements depend on; None if it can not be told."""
+        """Return what the accessed elements depend on; None if it cannot be told."""
         leaves = {v for run in self._traces.values() for v in run.leaves}
         key: list[Any] = [values.whole(v) for v in sorted(leaves, key=lambda v: v.hint)]
         for a in self.reads:

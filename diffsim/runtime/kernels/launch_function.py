@@ -228,7 +228,7 @@ def write_stamps(
 ) -> None:
     """Stamp the versions of everything the kernel writes.
 
-    These are direct stores, the one place outside of `Versions`: a method call for each memory would be a
+    These are direct stores, the one place outside `Versions`: a method call for each memory would be a
     tenth of a launch.
     """
     # Several statements that write one memory need one stamp.
@@ -479,11 +479,11 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
     w.space["$key"] = special.arguments.key
     whole = f"$key({_tuple_text(params)})"
     if any(p.type is not None and p.type.shape for p in special.arguments.parameters):
-        # A vector argument is a list or an array, which can not be hashed; it is flattened first.
+        # A vector argument is a list or an array, which cannot be hashed; it is flattened first.
         w.emit(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
     else:
         w.space["$known"] = known_as
-        # Arrays can not be hashed, and are told apart by identity, not by their elements.
+        # Arrays cannot be hashed, and are told apart by identity, not by their elements.
         key = [
             f"$known({p.name})" if p.kind == "array" else p.name
             for p in special.arguments.parameters

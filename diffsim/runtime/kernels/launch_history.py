@@ -108,7 +108,7 @@ class LaunchHistory:
         last, count = self._asked.get(key, (0, 0))
         # Each earlier call took one launch off the end of the row, as a stack.
         if count and last != times[-1]:  # launched since: the launches asked for are done with
-            # All calls up to here are settled: what they stood for can not be asked for again.
+            # All calls up to here are settled: what they stood for cannot be asked for again.
             done = bisect.bisect_right(times, last)
             del times[max(done - count, 0) : done]
             del self._asked[key]

@@ -322,11 +322,11 @@ class Specialization:
             KernelStateError: a captured name stands for another object now.
         """
         try:
-            # A replay can not compile anew: its record is of the specialization as it was.
+            # A replay cannot compile anew: its record is of the specialization as it was.
             return self.launch(*args)
         except launch_function.Outdated:
             raise KernelStateError(
-                f"{self.name} can not be launched again: something that it uses was made anew since",
+                f"{self.name} cannot be launched again: something that it uses was made anew since",
                 self.kernel.source.head(),
                 hint="run the program again from its start",
             ) from None

@@ -71,7 +71,7 @@ def axes(*numbers: int) -> Axes:
 @entries("place __reduce_ex__ deactivate_all parent")
 @checked_methods("dense pointer hash bitmasked dynamic lazy_grad lazy_dual")
 class Node(NodeLike):
-    """A node of the tree: some axes with their sizes, inside of another node.
+    """A node of the tree: some axes with their sizes, inside another node.
 
     Attributes:
         kind: "root", "dense", or the kind of a sparse node.
@@ -107,7 +107,7 @@ class Node(NodeLike):
         shape = tuple(totals[a] for a in axes)
         if above.cells is not None and above.cells.level.list_axis is not None:
             raise FieldError(
-                f"a {self.kind} inside of a dynamic is not there",
+                f"a {self.kind} inside a dynamic is not there",
                 Span.of_caller(),
                 hint="put the dynamic innermost: root.pointer(...).dynamic(...)",
             )

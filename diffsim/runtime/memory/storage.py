@@ -336,7 +336,7 @@ class HostStorage:
     # process.
     def __del__(self, running: Any = closed, kept: list[Any] = _in_use) -> None:
         # A launch of another thread (`closed`) holds no reference to its fields, only their addresses: their
-        # memory is kept until a later collection outside of a launch.
+        # memory is kept until a later collection outside a launch.
         if running[0]:
             kept.append(self.scalars)
         elif kept:

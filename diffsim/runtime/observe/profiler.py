@@ -236,7 +236,7 @@ class ScopedTimer:
         active: whether anything is measured.
         print: whether the time is printed.
         dict: where the time is appended to the list of that name.
-        synchronize: whether launches before and inside of the block are waited for.
+        synchronize: whether launches before and inside the block are waited for.
 
     Attributes:
         elapsed: the time of the block [ms].

@@ -60,7 +60,7 @@ class PythonBackend:
 
     def refusal(self, kernel: Kernel, reason: str) -> BackendError:
         return BackendError(
-            f"Python can not run {kernel.name}: {reason}",
+            f"Python cannot run {kernel.name}: {reason}",
             kernel.span,
             hint="run the program with ds.init(arch=ds.cpu)",
         )

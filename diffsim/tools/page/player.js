@@ -44,7 +44,7 @@ function image(source) {
   return new Promise((done, fail) => {
     const made = new Image();
     made.onload = () => done(made);
-    made.onerror = () => fail(new Error("this browser can not show the format of the frames"));
+    made.onerror = () => fail(new Error("this browser cannot show the format of the frames"));
     made.src = source;
   });
 }
@@ -440,7 +440,7 @@ async function start() {
 
 start().catch((problem) => {
   const text = typeof DecompressionStream === "undefined" ? "it needs a browser of 2023 or newer" : problem.message;
-  byId("problem").textContent = `This page can not be shown: ${text}.`;
+  byId("problem").textContent = `This page cannot be shown: ${text}.`;
   byId("problem").hidden = false;
   page.dataset.state = "failed";
 });

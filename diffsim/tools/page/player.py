@@ -138,7 +138,7 @@ class Player(Explained):
         """Write the page.
 
         Raises:
-            FieldError: there is nothing on it, or too much; it can not be written there.
+            FieldError: there is nothing on it, or too much; it cannot be written there.
         """
         target = path_of(path, "the page", (".html", ".htm"))
         if not self._panels:

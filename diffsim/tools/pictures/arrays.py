@@ -15,7 +15,7 @@ from diffsim.runtime.fields.field import Field
 
 
 def refuse(message: str, hint: str) -> FieldError:
-    """Return the error for something that a tool can not take, with the user's line."""
+    """Return the error for something that a tool cannot take, with the user's line."""
     return FieldError(message, Span.of_caller(), hint)
 
 
@@ -86,7 +86,7 @@ def path_of(thing: Any, what: str, endings: Iterable[str] = ()) -> Path:
         endings: those that are possible, such as ".png"; all if left out.
 
     Raises:
-        FieldError: it can not name a file, or its ending is none of them.
+        FieldError: it cannot name a file, or its ending is none of them.
     """
     need_path(thing, f"the name of {what}")
     path = Path(os.fspath(thing))

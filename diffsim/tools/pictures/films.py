@@ -91,7 +91,7 @@ def mp4(frames: Iterable[np.ndarray], rate: float) -> bytes:
         problem = _run(command, itertools.chain([first], even))
         if not problem and path.exists():
             return path.read_bytes()
-    raise refuse(f"ffmpeg can not make the film: {problem or 'it wrote nothing'}", NO_FFMPEG)
+    raise refuse(f"ffmpeg cannot make the film: {problem or 'it wrote nothing'}", NO_FFMPEG)
 
 
 def _codec(program: str) -> list[str]:

@@ -92,13 +92,13 @@ def imread(filename: Any, channels: int = 0) -> np.ndarray:
     path = path_of(filename, "the image")
     need_whole(channels, "channels", "give 1, 3 or 4, or leave it out")
     if channels not in (0, *_MODES):
-        raise refuse(f"an image can not have {shown(channels)} channels", "give 0, 1, 2, 3 or 4")
+        raise refuse(f"an image cannot have {shown(channels)} channels", "give 0, 1, 2, 3 or 4")
     # Bytes first: whether there is such a file is one question, whether it is an image another.
     try:
         data = path.read_bytes()
     except OSError as error:
         raise refuse(
-            f"{path} can not be read: {error.strerror or error}",
+            f"{path} cannot be read: {error.strerror or error}",
             f"name an image that is there; relative names count from {os.getcwd()}",
         ) from None
     try:
@@ -136,7 +136,7 @@ def imwrite(img: Any, filename: Any) -> None:
         filename: where; the folder is made if it is not there.
 
     Raises:
-        FieldError: another shape or type; an ending that names no format; it can not be written there.
+        FieldError: another shape or type; an ending that names no format; it cannot be written there.
     """
     path = path_of(filename, "the image", _FORMATS)
     write_file(path, encoded(to_rows(as_bytes(img, "img")), _FORMATS[path.suffix.lower()]))
@@ -165,7 +165,7 @@ def imresize(img: Any, w: int, h: int | None = None) -> np.ndarray:
     for size, name in ((w, "w"), (w if h is None else h, "h")):
         need_whole(size, name, "give a number of pixels")
         if size < 1:
-            raise refuse(f"an image can not have {name}={size} pixels", "give 1 or more")
+            raise refuse(f"an image cannot have {name}={size} pixels", "give 1 or more")
     if found.ndim not in (2, 3) or found.size == 0:
         raise refuse(
             f"img has the shape {found.shape}", "an image is (width, height) or (width, height, 3)"
@@ -203,7 +203,7 @@ def imshow(img: Any, title: str = "imshow") -> None:
 
 
 def _notebook() -> Any:
-    """Return the module that shows things in a notebook, or None outside of one."""
+    """Return the module that shows things in a notebook, or None outside one."""
     try:
         from IPython import display, get_ipython
     except ImportError:

@@ -113,7 +113,7 @@ def make_points(
     frames, count, dimensions = found.shape
     pairs = _pairs(lines, count)
     if up not in ("y", "z"):
-        raise refuse(f"up can not be {shown(up)}", 'write up="y" or up="z"')
+        raise refuse(f"up cannot be {shown(up)}", 'write up="y" or up="z"')
     corners = _corners(bounds, found)
     return Points(
         found,
@@ -165,7 +165,7 @@ def _corners(bounds: Any, positions: np.ndarray) -> np.ndarray:
         low, high = (np.broadcast_to(np.float32(end), dimensions) for end in bounds)
     except (TypeError, ValueError):
         raise refuse(
-            f"bounds can not be {shown(bounds)}",
+            f"bounds cannot be {shown(bounds)}",
             "give the lower and the upper corner: bounds=(0, 1), or bounds=((0, 0), (2, 1))",
         ) from None
     if not (low < high).all():
@@ -181,7 +181,7 @@ def _radii(radius: Any, corners: np.ndarray, count: int) -> np.ndarray:
     found = as_array(radius, "radius").astype(np.float32)
     if found.shape not in ((), (count,)) or not (found >= 0).all():
         raise refuse(
-            f"radius can not be {shown(radius)}",
+            f"radius cannot be {shown(radius)}",
             f"give one number, in the unit of the positions, or one for each of the {count} points",
         )
     return np.broadcast_to(found, count)

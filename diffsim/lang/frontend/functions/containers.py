@@ -98,7 +98,7 @@ def method(
     if kwargs or not least <= len(args) <= most:
         raise cx.type_error(
             node,
-            f".{name} can not be called with {len(args) + len(kwargs)} arguments",
+            f".{name} cannot be called with {len(args) + len(kwargs)} arguments",
             "write d.get(key, other)" if name == "get" else f"write d.{name}()",
         )
     if name == "keys":
@@ -155,7 +155,7 @@ def _generate(
         return
     generator = node.generators[k]
     if generator.is_async:
-        raise cx.syntax(node, "async can not be used in a kernel", "leave it out")
+        raise cx.syntax(node, "async cannot be used in a kernel", "leave it out")
     for item in _items(cx, generator.iter):
         iteration_spaces.bind_target(cx, generator.target, item)
         tests = [expressions.condition(cx, t) for t in generator.ifs]
@@ -199,7 +199,7 @@ def contains(
     """Translate `thing in container` where a run-time value is among them: comparisons joined by `or`."""
     if isinstance(thing, Value) and thing.type.shape:
         raise cx.type_error(
-            node, f"{describe(thing)} can not be looked for", "compare elements, or a norm"
+            node, f"{describe(thing)} cannot be looked for", "compare elements, or a norm"
         )
     if isinstance(container, range) and isinstance(thing, Value):
         return _in_range(cx, thing, container, node)
@@ -212,7 +212,7 @@ def contains(
     if not isinstance(container, (list, tuple, set, frozenset)):
         raise cx.type_error(
             node,
-            f"`in` can not look into {describe(container)}",
+            f"`in` cannot look into {describe(container)}",
             "it looks into lists, tuples, sets, ranges and vectors; into a field by a loop",
         )
     # A text, or another object, is no number, and equals none.

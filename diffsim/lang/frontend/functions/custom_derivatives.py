@@ -1,4 +1,4 @@
-"""Custom derivatives: `@ds.func_grad`, `@ds.func_replay`, `ds.adjoint`, and `ds.grad` inside of kernels.
+"""Custom derivatives: `@ds.func_grad`, `@ds.func_replay`, `ds.adjoint`, and `ds.grad` inside kernels.
 
 A call of a func that has one becomes a `CustomCall` (docs/adr/0011): the func's own body, its gradient and
 its replay, translated for the same arguments. While a gradient is translated, the adjoint of each parameter
@@ -105,10 +105,10 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment)
                 hint="draw them in the kernel and pass them as arguments",
             )
         _add_replay(cx, node, func, func.replay, bound, made)
-    # Translating it again inside of itself would not end; only differentiating this inner call is refused.
+    # Translating it again inside itself would not end; only differentiating this inner call is refused.
     if func.gradient is not None and func in cx.open_gradients:
         made.refusal = (
-            f"the gradient of {func.source.name} calls {func.source.name} itself, and can not be "
+            f"the gradient of {func.source.name} calls {func.source.name} itself, and cannot be "
             "differentiated again"
         )
     elif func.gradient is not None:
@@ -403,7 +403,7 @@ def _seeds(
 
 grad = Intrinsic(
     "grad",
-    "The gradient of a func inside of a kernel: `ds.grad(f)(x, y)` is (df/dx, df/dy), one for each float "
+    "The gradient of a func inside a kernel: `ds.grad(f)(x, y)` is (df/dx, df/dy), one for each float "
     "argument; a func of several results, or of vectors, takes their adjoints after its arguments.",
     grad_of,
     only_in_kernels("grad"),

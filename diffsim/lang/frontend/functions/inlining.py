@@ -59,7 +59,7 @@ def _typed(
         raise cx.syntax(
             node,
             f"{name} calls itself",
-            "each call is translated in place, so a func can not call itself; write a loop",
+            "each call is translated in place, so a func cannot call itself; write a loop",
         )
     result = _inline(cx, node, func, args, kwargs, None)
     t = func.source.annotations().get("return")
@@ -89,7 +89,7 @@ def _inline(
             raise cx.syntax(
                 node,
                 f"{name} calls itself without end",
-                "each call is translated in place, so a func can not call itself; write a loop",
+                "each call is translated in place, so a func cannot call itself; write a loop",
             )
         raise cx.syntax(
             node,

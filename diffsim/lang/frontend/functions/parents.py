@@ -42,7 +42,7 @@ def call(cx: TranslationContext, node: ast.Call) -> Parents:
         raise cx.syntax(
             node,
             "super() is there in methods of objects of a class with @ds.data_oriented",
-            "write what both methods do as a @ds.func outside of the classes",
+            "write what both methods do as a @ds.func outside the classes",
         )
     return Parents(owner, after)
 

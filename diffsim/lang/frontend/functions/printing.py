@@ -67,7 +67,7 @@ def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> lis
         if k.arg not in known:
             raise cx.syntax(
                 k.value,
-                f"print takes no {k.arg}= in a kernel" if k.arg else "** can not be used here",
+                f"print takes no {k.arg}= in a kernel" if k.arg else "** cannot be used here",
                 "it takes sep= and end=; what it prints goes to sys.stdout when the launch has ended",
             )
         thing = expressions.expr(cx, k.value)
@@ -212,7 +212,7 @@ class _Line:
             except ValueError as problem:
                 raise self.cx.type_error(
                     node,
-                    f"{describe(thing)} can not be written with the format {spec!r}: {problem}",
+                    f"{describe(thing)} cannot be written with the format {spec!r}: {problem}",
                     "floats take formats such as .3f or .2e, whole numbers such as d or x",
                 ) from None
             self.pieces.append(shown)
@@ -236,13 +236,13 @@ class _Line:
             except (ValueError, TypeError) as problem:
                 raise self.cx.type_error(
                     node,
-                    f"{describe(thing)} can not be written with the format {spec!r}: {problem}",
+                    f"{describe(thing)} cannot be written with the format {spec!r}: {problem}",
                     "take a format that Python has for it, or leave the format out",
                 ) from None
         else:
             raise self.cx.type_error(
                 node,
-                f"{describe(thing)} can not be printed in a kernel",
+                f"{describe(thing)} cannot be printed in a kernel",
                 "print its elements, or numbers, vectors, structs and texts",
             )
 

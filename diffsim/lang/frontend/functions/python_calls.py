@@ -60,13 +60,13 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
             else:
                 raise cx.type_error(
                     node,
-                    f"{name} can not be taken of {describe(only)} alone",
+                    f"{name} cannot be taken of {describe(only)} alone",
                     f"write {name}(a, b)",
                 )
         if not args or (name == "abs" and len(args) > 1):
             raise cx.type_error(
                 node,
-                f"{name} can not be called with {calls.count(len(args))}",
+                f"{name} cannot be called with {calls.count(len(args))}",
                 f"write {_USAGE[name]}",
             )
         if len(args) == 1 and name != "abs":
@@ -84,7 +84,7 @@ def _sum(
 ) -> Evaluated:
     if not 1 <= len(args) <= 2 or kwargs:
         raise cx.type_error(
-            node, f"sum can not be called with {calls.count(len(args))}", "write sum(list)"
+            node, f"sum cannot be called with {calls.count(len(args))}", "write sum(list)"
         )
     # Elements as Python numbers, which adopt the precision of the other operands.
     items = args[0].entries.ravel().tolist() if isinstance(args[0], Matrix) else args[0]
@@ -93,7 +93,7 @@ def _sum(
     if not isinstance(items, (list, tuple)):
         raise cx.type_error(
             node,
-            f"{describe(items)} can not be summed by sum",
+            f"{describe(items)} cannot be summed by sum",
             "it sums lists and vectors; a field is summed in a loop: s += x[i]",
         )
     # By additions from left to right, as Python does it, whatever the types of the items.
@@ -137,7 +137,7 @@ def _logical(name: str) -> Callable[..., Any]:
         if len(args) != 1 or kwargs:
             raise cx.type_error(
                 node,
-                f"{name} can not be called with {calls.count(len(args))}",
+                f"{name} cannot be called with {calls.count(len(args))}",
                 f"write {name}(v > 0)",
             )
         items = args[0]
@@ -203,7 +203,7 @@ def call(
     args: list[Evaluated],
     kwargs: dict[str, PythonObject],
 ) -> Evaluated:
-    """Call a function of Python at compile time; refuse functions that kernels can not call."""
+    """Call a function of Python at compile time; refuse functions that kernels cannot call."""
     name = name_of(function)
     # By its package, without running code of the program: `function.__module__` may be a property.
     module = home_of(function)
@@ -215,13 +215,13 @@ def call(
     if not callable(function):
         number = isinstance(function, folding.Number)
         hint = "multiply with *" if number else "write brackets to name an element: [...]"
-        raise cx.type_error(node, f"{describe(function)} can not be called", hint)
+        raise cx.type_error(node, f"{describe(function)} cannot be called", hint)
     if at_run_time and module in ("math", "numpy"):
         same = f"ds.{name}" if name in TABLE and TABLE[name].public else None
         instead = same or _NUMPY.get(name)
         raise cx.syntax(
             node,
-            f"{ast.unparse(node.func)} can not be used on run-time values",
+            f"{ast.unparse(node.func)} cannot be used on run-time values",
             f"use {instead}" if instead else "write it with the functions of ds",
         )
     constructors = module == "diffsim" and home in ("Matrix", "Vector")
@@ -229,7 +229,7 @@ def call(
         raise cx.syntax(
             node,
             f"{ast.unparse(node.func)} gives something else each time, and a kernel is compiled once",
-            f"call {name} in Python, outside of the kernel; random numbers in it: ds.random()",
+            f"call {name} in Python, outside the kernel; random numbers in it: ds.random()",
         )
     if (
         constructors
@@ -267,8 +267,8 @@ def call(
     ):
         hint = f"decorate {name} with @ds.dataclass if it is a struct, or make the object in Python"
     else:
-        hint = f"call {name} in Python, outside of the kernel"
-    raise cx.syntax(node, f"{name} is a {what}, which can not be called in a kernel", hint)
+        hint = f"call {name} in Python, outside the kernel"
+    raise cx.syntax(node, f"{name} is a {what}, which cannot be called in a kernel", hint)
 
 
 _funcs: WeakKeyDictionary[FunctionType, Func] = WeakKeyDictionary()
@@ -324,7 +324,7 @@ def _check_sizes(
             raise cx.type_error(
                 node,
                 f"{name} of this would be large, and it is computed while the kernel is compiled",
-                "compute it in Python, outside of the kernel, or in the kernel, in a loop",
+                "compute it in Python, outside the kernel, or in the kernel, in a loop",
             )
 
 

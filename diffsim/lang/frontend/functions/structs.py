@@ -1,4 +1,4 @@
-"""Structs inside of kernels: as values, as places in fields, and the operations on them.
+"""Structs inside kernels: as values, as places in fields, and the operations on them.
 
 Local structs are replaced by scalars (scalar replacement of aggregates): the name `p` is bound to a
 `StructVar`, and each member to a name of its own, "p.pos", which is no name of Python. Branches merge and
@@ -52,7 +52,7 @@ class StructMethod:
 
 
 class StructPlace(BoundPlace):
-    """An element of a field of structs, or a struct inside of one.
+    """An element of a field of structs, or a struct inside one.
 
     Invariant: `fields` has the members of `type`, and `index` is an index into each of them.
     """
@@ -299,7 +299,7 @@ def assign(cx: TranslationContext, name: str, new: StructValue, target: ast.expr
     if old is not None and old != StructVar(new.type) and not isinstance(old, Undefined):
         raise cx.type_error(
             target,
-            f"{name} is {describe(old)} and can not become {describe(new)}",
+            f"{name} is {describe(old)} and cannot become {describe(new)}",
             f"use another name for {describe(new)}",
         )
     cx.env[name] = StructVar(new.type)
@@ -350,7 +350,7 @@ def call_method(
         if not isinstance(place, StructPlace):
             raise cx.type_error(
                 owner,
-                f"{func.source.name} changes the struct it is called on, and this one can not be changed",
+                f"{func.source.name} changes the struct it is called on, and this one cannot be changed",
                 "copy it to a local first",
             )
         # Members that the method leaves alone may be read by other lanes meanwhile.

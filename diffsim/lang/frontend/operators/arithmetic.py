@@ -55,7 +55,7 @@ def binary(
             raise cx.type_error(
                 node,
                 "strings have no arithmetic in a kernel",
-                "make the text outside of the kernel",
+                "make the text outside the kernel",
             )
     left, right = operands(cx, node, a, b)
     if kind is ast.Pow:  # these two need more than one op

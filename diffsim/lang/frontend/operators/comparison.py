@@ -53,7 +53,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: object, k: int) -> V
     def rest() -> Value | PythonObject:
         return _chain(cx, node, right, k + 1)
 
-    # An `and` is cheaper than a branch if evaluating the rest has no effect and can not fail.
+    # An `and` is cheaper than a branch if evaluating the rest has no effect and cannot fail.
     cheap = all(short_circuit.is_cheap(cx, later) for later in node.comparators[k + 1 :])
     if not isinstance(first, Value) or first.type.shape or cheap:
         return _both(cx, first, rest())
@@ -73,7 +73,7 @@ def _compare_two(
         if not known and (a is None or b is None):  # a number, or a vector, is not None
             return kind is ast.IsNot
         if not known:
-            raise cx.syntax(node, "`is` can not compare run-time values", "use == or !=")
+            raise cx.syntax(node, "`is` cannot compare run-time values", "use == or !=")
         test = {
             ast.Is: operator.is_,
             ast.IsNot: operator.is_not,
@@ -91,7 +91,7 @@ def _compare_two(
         if is_field(x):
             raise cx.type_error(
                 node,
-                f"{describe(x)} as a whole can not be compared",
+                f"{describe(x)} as a whole cannot be compared",
                 f"name an element: {sample(x)}",
             )
     # Vectors are compared element by element, which gives a vector and no bool: that is an op.

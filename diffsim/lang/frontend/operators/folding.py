@@ -42,14 +42,14 @@ def fold(
     except Exception as problem:
         if is_of_program(problem) and any(map(has_code, args)):
             raise cx.program_error(node, problem) from None
-        # The operand that can not be computed with is more helpful in the message than Python's own text.
+        # The operand that cannot be computed with is more helpful in the message than Python's own text.
         for a in args:
             if a is None or not isinstance(a, _PLAIN):
-                message = f"{describe(a)} can not be used here"
+                message = f"{describe(a)} cannot be used here"
                 raise cx.type_error(node, message, advice(a)) from None
         raise cx.type_error(
             node,
-            f"this can not be evaluated: {problem}",
+            f"this cannot be evaluated: {problem}",
             "it is computed before the launch, from constants; see what they are",
         ) from None
 

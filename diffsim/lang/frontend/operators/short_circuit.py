@@ -1,6 +1,6 @@
 """`and`, `or` and `a if c else b`: operands that are evaluated only if they are needed.
 
-Each becomes an If, or a plain op where evaluating both sides is cheap and can not fail.
+Each becomes an If, or a plain op where evaluating both sides is cheap and cannot fail.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _of_vectors(cx: TranslationContext, node: ast.BoolOp, left: Value) -> Value:
         if right.type is not left.type:
             raise cx.type_error(
                 other,
-                f"{an(left.type)} and {an(right.type)} can not be joined",
+                f"{an(left.type)} and {an(right.type)} cannot be joined",
                 "compare vectors of one length on both sides",
             )
         left = cx.builder.named("and" if isinstance(node.op, ast.And) else "or", left, right)
@@ -115,7 +115,7 @@ def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
 
 
 def is_cheap(cx: TranslationContext, node: ast.AST) -> bool:
-    """Return whether an expression may be evaluated speculatively: it can not fail and costs little."""
+    """Return whether an expression may be evaluated speculatively: it cannot fail and costs little."""
     # A subscript may be out of bounds, a call may have effects, and an assignment is one.
     dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp, ast.NamedExpr)
     if cx.debug:
