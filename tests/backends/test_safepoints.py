@@ -1,9 +1,13 @@
 """Loops in strips of a few iterations, with a safepoint after each, against the same loops in Python."""
 
+import ctypes
+
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
 from diffsim.backends.llvm import safepoints
+from diffsim.backends.native.pool import load_pool
 from diffsim.runtime.session import session
 from tests.support.processes import run
 
@@ -274,6 +278,58 @@ def test_loops_that_count_are_vectorized(cpu, how):
     text = kernel.llvm()
     assert "@ds_poll" in text
     assert "llvm.vector.reduce.add" in session.jit.optimized(text)
+
+
+@pytest.fixture
+def polls(cpu, monkeypatch):
+    """A list that grows with each poll of code that is loaded meanwhile."""
+    cpu.init(cpu_max_num_threads=1)
+    monkeypatch.setattr(safepoints, "_POLL_INTERVAL", 100_000)
+    load_pool(session.jit, None)
+    found = []
+    poll = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(
+        lambda block, worker: found.append(worker) or 0
+    )
+    before = llvm.address_of_symbol("ds_poll")
+    llvm.add_symbol("ds_poll", ctypes.cast(poll, ctypes.c_void_p).value)
+    yield found
+    llvm.add_symbol("ds_poll", before)
+
+
+@pytest.mark.parametrize("loop", ["for", "while", "any while", "lanes at once"])
+def test_polls_follow_the_work_that_was_done(cpu, polls, loop):
+    """Whether loops in a nest have few iterations or many; guesses would poll too often or too rarely."""
+    first, total = cpu.field(cpu.i32, shape=201), cpu.field(cpu.f32, shape=200)
+    by, at_once = loop, loop == "lanes at once"
+
+    @cpu.kernel
+    def count():
+        cpu.loop_config(serialize=not at_once)
+        for i in range(200):
+            s = 0.0
+            for _ in range(first[i] - first[i], 3):
+                if cpu.static(by == "while"):
+                    k = first[i]
+                    while k < first[i + 1]:
+                        s = s * 0.5 + 1.0
+                        k += 1
+                elif cpu.static(by == "any while"):
+                    k = first[i]
+                    while k != first[i + 1]:
+                        s = s * 0.5 + 1.0
+                        k += 1
+                else:
+                    for k in range(first[i], first[i + 1]):
+                        s = s * 0.5 + 1.0
+            total[i] = s
+
+    for trips in (1, 30_000):
+        first.from_numpy(np.arange(201, dtype=np.int32) * trips)
+        polls.clear()
+        count()
+        lanes = 200 / 64 if at_once else 200
+        least, most = lanes * 3 * trips * 2, lanes * 3 * (trips * 12 + 40)
+        assert least / 200_000 - 1 <= len(polls) <= most / 100_000 + 1, trips
 
 
 @pytest.mark.host

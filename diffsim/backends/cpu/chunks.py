@@ -66,14 +66,20 @@ def whole(body: FunctionLowering, k: int, kind: str, lanes: str) -> None:
         safepoints.return_if_stopped(body)
 
 
-def count_chunks(body: FunctionLowering, lanes: str, work: int) -> str:
+def count_chunks(
+    body: FunctionLowering, lanes: str, work: int, *, has_safepoints: bool = False
+) -> str:
     """Emit the number of chunks: enough work in each, none too long, the same for any number of threads.
+
+    A chunk whose lanes have safepoints may take long: Ctrl-C is noticed inside of it.
 
     So results do not depend on the number of threads: neither sums, nor the last bits of elements
     that a vectorized loop's remainder computes with scalar functions.
     """
     grain = max(1, _CHUNK_WORK // max(1, work))
-    longest = max(1, min(_LONGEST_CHUNK, _SLICE_WORK // max(1, work)))
+    longest = _LONGEST_CHUNK
+    if not has_safepoints:
+        longest = max(1, min(longest, _SLICE_WORK // max(1, work)))
     # With constant bounds the count is folded here: one chunk then needs no pool at all, and the
     # text shows it. Both branches compute the same number.
     if lanes.isdigit():

@@ -138,7 +138,8 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
         body.open_preamble()
     # The number of copies is bounded, so a chunk with copies may be longer than any other
     # (`chunks.slices`): its lanes are counted even where each of them is short.
-    work = cost(task.body) if kind == "copies" or safepoints.has_long(task.body) else 0
+    long = kind == "copies" or safepoints.has_long(task.body)
+    work = safepoints.own_cost(task.body) if long else 0
     chunk = chunk_copies(module, task)
     mine = chunk.begin(body, k) if kind == "copies" else ""
     if kind == "logged":
@@ -320,7 +321,8 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     # Registers of this branch do not dominate what follows `after`, so the widened names must be
     # forgotten there.
     body.int64_names.append({})
-    chunks = count_chunks(body, lanes, width * cost(task.body))
+    polls = safepoints.has_long(task.body)
+    chunks = count_chunks(body, lanes, width * cost(task.body), has_safepoints=polls)
     n = len(task.reductions)
     if chunks == "1":
         partials = ""

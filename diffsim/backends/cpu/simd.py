@@ -296,6 +296,8 @@ class SimdLowering(SimdValues):
         self._phis(at, s, params, (inits[1:], before), (nexts, latch))
         self.start_block(after)
         if strips:
+            made = self.assign(f"sub nsw i64 {k}, {inits[0]}")
+            safepoints.spend(self, made, safepoints.iteration_cost(s))
             strips.finish(self.assign(f"icmp slt i64 {k}, {most}"), [k, *params])
         self.mask = outer
 
@@ -343,7 +345,8 @@ class SimdLowering(SimdValues):
         if limit:
             limit.finish(at, before, latch)
         self.start_block(after)
-        if strips:
+        if limit and strips:
+            safepoints.spend(self, limit.iterations(params), safepoints.iteration_cost(s))
             strips.finish(some, [running, *params])
         self.mask = outer
 

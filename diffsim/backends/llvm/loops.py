@@ -32,7 +32,7 @@ def lower_for(body: FunctionLowering, s: For) -> None:
     if length:
         outs = _strips(body, s, (lo, hi), last, inits, length)
     else:
-        work = safepoints.cost(s.body) if long else 0
+        work = safepoints.iteration_cost(s) if long else 0
         _, outs = _iterations(body, s, (lo, hi), last, inits, work)
     body.names.update(zip(s.outs, outs, strict=True))
 
@@ -97,6 +97,7 @@ def _strips(
     strips = Strips(body, ["i64", *map(body.type_of, s.params)], [lo, *inits])
     first, *carried = strips.first
     k, params = _iterations(body, s, (first, strip_end(body, first, hi, length)), last, carried, 0)
+    safepoints.spend(body, body.assign(f"sub nsw i64 {k}, {first}"), safepoints.iteration_cost(s))
     strips.finish(body.assign(f"icmp slt i64 {k}, {hi}"), [k, *params])
     return params
 
@@ -130,7 +131,7 @@ class Strips:
         # RARE: taken once per strip, so its code belongs off the hot path.
         body.emit(f"br i1 {left}, label %{more}, label %{after}, {safepoints.RARE}")
         body.start_block(more)
-        safepoints.count(body, safepoints.STRIP)
+        safepoints.count(body, 1)
         latch = body.label
         body.jump(self.head)
         body.lines[self.at : self.at] = [
@@ -176,7 +177,8 @@ def lower_while(body: FunctionLowering, s: While) -> None:
     if limit:
         limit.finish(at, before, latch)
     body.start_block(after)
-    if strips:
+    if limit and strips:
+        safepoints.spend(body, limit.iterations(params), safepoints.iteration_cost(s))
         strips.finish(goes_on, params)
     body.names.update(zip(s.outs, params, strict=True))
 
@@ -196,7 +198,7 @@ class Limit:
         length: int,
         counter: safepoints.Count | None,
     ) -> None:
-        self.body, self.length, self.counter = body, length, counter
+        self.body, self.firsts, self.length, self.counter = body, firsts, length, counter
         self.iteration, self.next = body.fresh(), body.fresh()
         if self.counter:
             op = "add" if self.counter.up else "sub"
@@ -228,6 +230,20 @@ class Limit:
         """Emit the count at the end of an iteration."""
         if not self.counter:
             self.body.emit(f"{self.next} = add nuw nsw i64 {self.iteration}, 1")
+
+    def iterations(self, params: list[str]) -> str:
+        """Emit how many iterations this strip has made, at its end."""
+        if not self.counter:
+            return self.iteration
+        place, t = self.counter.param, self.counter.end.type.scalar
+        ends = (
+            (params[place], self.firsts[place])
+            if self.counter.up
+            else (self.firsts[place], params[place])
+        )
+        # No more than a strip has, so nothing wraps around.
+        made = self.body.assign(f"sub {t.llvm} {ends[0]}, {ends[1]}")
+        return made if t.bits == 64 else self.body.assign(f"zext {t.llvm} {made} to i64")
 
     def finish(self, at: int, before: str, latch: str) -> None:
         """Insert the phi of the count at the loop's header, once the loop is written."""

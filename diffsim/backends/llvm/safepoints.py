@@ -4,8 +4,8 @@ Each function counts down as its loops iterate, and polls at zero (`@ds_poll` in
 The count is an estimate of the work, so that the cost of polling is negligible:
 
     loops of known trip count, with little work     do not count: the loop around them does
-    innermost loops, which LLVM may vectorize       run in strips, and count at the end of each
-    loops with such loops inside                    count each iteration
+    innermost loops, which LLVM may vectorize       run in strips, and count what each has done at its end
+    loops with such loops inside                    count in each iteration what these do not
 
 Lanes without long loops do not count at all: chunks are short enough (`backends/cpu/codegen.py`). Where a
 launch is to stop, a function returns from where it is: code after the loop may rely on its final values, for
@@ -84,6 +84,19 @@ def is_long(s: For | While) -> bool:
     return trips is None or trips * cost(s.body) > STRIP
 
 
+def own_cost(block: Block) -> int:
+    """Estimate the number of operations of one run of a block that no loop in it counts by itself."""
+    # A guess of trip counts here would poll after every few pairs of particles in neighbouring cells.
+    total = 0
+    for s in block.stmts:
+        if isinstance(s, If):
+            total += (own_cost(s.then) + own_cost(s.orelse) + 1) // 2
+        elif isinstance(s, (For, While)) and not is_long(s):
+            total += cost(Block([s]))
+        total += 1
+    return total
+
+
 def has_long(block: Block) -> bool:
     """Return whether a block has a loop that may take long."""
     return any(isinstance(s, (For, While)) and is_long(s) for s in statements(block))
@@ -101,8 +114,8 @@ def strip(s: For | While) -> int:
 
 
 def iteration_cost(s: For | While) -> int:
-    """Return the cost of one iteration."""
-    return cost(s.body) + (cost(s.cond) if isinstance(s, While) else 0)
+    """Return what one iteration counts."""
+    return own_cost(s.body) + (own_cost(s.cond) if isinstance(s, While) else 0)
 
 
 def _may_repeat(s: Stmt) -> bool:
@@ -145,6 +158,14 @@ def _is_step(s: Let, k: Value, up: bool) -> bool:
         a, b = b, a
     one = 1 if up == (s.op.name == "add") else -1
     return a is k and isinstance(b, Const) and b.value == one
+
+
+def spend(body: FunctionLowering, iterations: str, work: int) -> None:
+    """Emit a count of iterations that have been made, without a poll."""
+    body.counts_work = True
+    done = body.assign(f"mul nsw i64 {iterations}, {max(1, work)}")
+    left = body.assign("load i64, ptr %work")
+    body.emit(f"store i64 {body.assign(f'sub nsw i64 {left}, {done}')}, ptr %work")
 
 
 def count(body: FunctionLowering, work: int) -> None:
