@@ -39,11 +39,12 @@ def test_kernels_write_to_tensors():
     t = ones(4)
     double(t)
     double(t[1:3])
-    assert t.tolist() == [2.0, 4.0, 4.0, 2.0]
+    double(t[::3])
+    assert t.tolist() == [4.0, 4.0, 4.0, 4.0]
     shared = ds.from_dlpack(t)
     shared[0] = 7.0
     double(shared)
-    assert t.tolist() == [14.0, 8.0, 8.0, 4.0]
+    assert t.tolist() == [14.0, 8.0, 8.0, 8.0]
 
 
 def test_a_tensor_that_changes_after_its_launch_is_a_constant_on_a_tape():
@@ -102,7 +103,6 @@ def test_copies():
 
 WRONG = [
     (lambda x: double(ones(3, requires_grad=True)), ds.KernelTypeError, "requires a gradient"),
-    (lambda x: double(ones(6)[::2]), ds.KernelTypeError, "is not contiguous"),
     (lambda x: double(torch.ones(3).bfloat16()), ds.KernelTypeError, "NumPy cannot share"),
     (lambda x: double(ones(3, device="meta")), ds.KernelTypeError, "is an array, not an object"),
     (lambda x: ds.from_dlpack(3), ds.FieldError, "has no __dlpack__"),

@@ -428,7 +428,7 @@ def test_wrong_arrays_are_refused(cpu):
 
     locked = np.zeros(3, "f4")
     locked.flags.writeable = False
-    wrong = [np.zeros(3), np.zeros((3, 3), "f4"), np.zeros(6, "f4")[::2], locked, [1.0, 2.0], 3.0]
+    wrong = [np.zeros(3), np.zeros((3, 3), "f4"), locked, [1.0, 2.0], 3.0]
     for a in [*wrong, np.zeros(2, complex), np.array(["a"])]:
         with pytest.raises(ds.KernelTypeError):
             f(a)

@@ -17,6 +17,7 @@ from diffsim.passes.autodiff.activity import Activity, missing_gradient, second_
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
+from diffsim.runtime.memory.packed_arrays import given_of
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -144,7 +145,9 @@ class _Search:
         found = self.broken.get(key(f))
         if found is None and isinstance(f, np.ndarray):
             arrays = (w for w in self.broken.values() if isinstance(w[0], np.ndarray))
-            found = next((w for w in arrays if np.may_share_memory(f, w[0])), None)
+            # Compares bounds, which errs on the safe side.
+            mine = given_of(f)
+            found = next((w for w in arrays if np.may_share_memory(mine, given_of(w[0]))), None)
         return found
 
 
@@ -175,6 +178,7 @@ def key(f: Any) -> int:
     """Return the key of a memory: views of one NumPy array have the same."""
     if isinstance(f, DeviceArray):
         return -f.memory  # negative: not the id of any object
+    f = given_of(f)
     while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
         f = f.base
     return id(f)

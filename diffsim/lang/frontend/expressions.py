@@ -28,17 +28,27 @@ from diffsim.lang.types.matrix import Matrix
 
 
 class ArrayRef(FieldLike):
-    """An array argument inside a kernel; its shape is known at run time only."""
+    """An array argument inside a kernel; its shape is known at run time only.
+
+    Attributes:
+        clamp: whether an index outside it means the nearest one inside.
+    """
 
     _mem: Mem
     shape: tuple[Dim, ...]
     dtype: ScalarType
 
-    def __init__(self, mem: Mem, index_type: ScalarType) -> None:
+    def __init__(self, mem: Mem, index_type: ScalarType, *, clamp: bool = False) -> None:
         self._mem = mem
+        self.clamp = clamp
+        self._index_type = index_type
         # A run-time value per axis: one compiled kernel serves arrays of all sizes.
         self.shape = tuple(Dim(index_type, mem, k) for k in range(mem.rank))
         self.dtype = mem.dtype.scalar
+
+    def again(self, *, clamp: bool) -> ArrayRef:
+        """Return the same array as another parameter sees it."""
+        return ArrayRef(self._mem, self._index_type, clamp=clamp)
 
     def in_words(self) -> str:
         """Name it in messages."""
@@ -51,7 +61,7 @@ class ArrayRef(FieldLike):
     @property
     def grad(self) -> ArrayRef | None:
         grad = self._mem.grad
-        return None if grad is None else ArrayRef(grad, self.shape[0].type.scalar)
+        return None if grad is None else ArrayRef(grad, self._index_type, clamp=self.clamp)
 
 
 class Method:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import DiffsimError, KernelNameError
-from diffsim.ir.nodes import Const, Value
+from diffsim.ir.nodes import Const, Dim, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import an
 from diffsim.lang.frontend import expressions
@@ -317,7 +317,17 @@ def element_place(cx: TranslationContext, node: ast.Subscript, owner: FieldLike)
     # An array argument has a shape at run time only.
     if mem.shape is not None:
         _check_index(cx, node, mem.name, mem.shape, mem.origin, index)
+    if isinstance(owner, expressions.ArrayRef) and owner.clamp:
+        return mem, tuple(_clamped(cx, i, n) for i, n in zip(index, owner.shape, strict=True))
     return mem, _from_zero(index, mem.origin)
+
+
+def _clamped(cx: TranslationContext, index: Value, length: Dim) -> Value:
+    """Return the nearest index inside an axis, which has one index at least (`array_kind`)."""
+    if isinstance(index, Const) and index.value <= 0:
+        return Const(index.type, 0)
+    last = length - 1
+    return cx.builder.op(TABLE["max"], (cx.builder.op(TABLE["min"], (index, last)), 0))
 
 
 def _from_zero(index: list[Value], origin: tuple[int, ...]) -> tuple[Value, ...]:

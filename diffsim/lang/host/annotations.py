@@ -21,11 +21,18 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class ArrayAnnotation:
-    """Annotation of an array of any size; type and number of axes are checked where given."""
+    """Annotation of an array of any size; type, axes and gradient are checked where given.
+
+    Attributes:
+        clamp: whether an index outside the array means the nearest one inside.
+    """
 
     dtype: Any = None
     ndim: int | None = None
     element_dim: int | None = None
+    element_shape: tuple[int, ...] | None = None
+    needs_grad: bool = False
+    clamp: bool = False
 
 
 @entries("__call__ field ndarray")

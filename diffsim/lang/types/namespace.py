@@ -14,7 +14,7 @@ from diffsim.lang.host.annotations import (
     scalar_type,
     template,
 )
-from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.signatures import checked_methods, is_one_of, need_bool
 from diffsim.lang.host.unsupported import absent
 from diffsim.lang.types.structs import StructType, struct_type
 from diffsim.tracebacks import entries
@@ -23,6 +23,29 @@ from diffsim.tracebacks import entries
 class _Namespace(type):
     def __getattr__(cls, name: str) -> NoReturn:
         raise absent("diffsim.types", name, [n for n in vars(cls) if not n.startswith("_")])
+
+
+def _element_shape(given: object, dtype: object, element_dim: int | None) -> tuple[int, ...] | None:
+    """Return the shape of an array's elements as an annotation gives it; None: any."""
+    if given is None:
+        return None
+    shape = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if len(shape) > 2 or not all(n.__class__ is int and 1 <= n < 2**16 for n in shape):
+        raise FieldError(
+            f"element_shape is the shape of a vector or matrix, not {shown(given)}",
+            Span.of_caller(),
+            hint="write (3,) for vectors of 3, (2, 2) for matrices, () for numbers",
+        )
+    of_type = dtype.now if isinstance(dtype, DefaultTensor) else dtype
+    wrong_type = isinstance(of_type, TensorType) and of_type.shape != shape
+    if wrong_type or element_dim not in (None, len(shape)):
+        other = f"dtype={of_type}" if wrong_type else f"element_dim={element_dim}"
+        raise FieldError(
+            f"element_shape={shown(given)} and {other} mean different elements",
+            Span.of_caller(),
+            hint="give one of them",
+        )
+    return shape
 
 
 @entries("struct")
@@ -49,18 +72,23 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
         dtype: object = None,
         ndim: int | None = None,
         element_dim: int | None = None,
+        element_shape: object = None,
         *,
         needs_grad: bool | None = None,
         boundary: str = "unsafe",
     ) -> ArrayAnnotation:
         """Annotate a NumPy array or `ds.ndarray`, passed without a copy.
 
+        An array of NumPy has no vectors: its last axes are those of an element.
+
         Args:
             dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
             ndim: number of axes (without those of the element); any if left out.
             element_dim: 0 for numbers, 1 for vectors, 2 for matrices; any if left out.
-            needs_grad: changes nothing, since arrays know whether they have a gradient.
-            boundary: "unsafe": indices are inside the array, which `debug=True` checks.
+            element_shape: (n,) for vectors, (n, m) for matrices; any if left out.
+            needs_grad: True refuses arrays without a gradient.
+            boundary: "unsafe": indices are inside the array, which `debug=True` checks; "clamp": an index
+                outside it means the nearest one inside.
         """
         # A default type is resolved when the kernel is compiled, not here.
         if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):
@@ -78,14 +106,19 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
                 Span.of_caller(),
                 hint="0 for numbers, 1 for vectors, 2 for matrices",
             )
-        if boundary != "unsafe":
+        if needs_grad is not None:
+            need_bool(needs_grad, "needs_grad")
+        if not is_one_of(boundary, "unsafe", "clamp"):
             raise FieldError(
-                f"boundary={shown(boundary)} is not there: indices are not clamped",
+                f'boundary is "unsafe" or "clamp", not {shown(boundary)}',
                 Span.of_caller(),
-                hint="clamp them in the kernel, a[ds.max(0, ds.min(i, a.shape[0] - 1))]; "
-                "ds.init(debug=True) reports those outside",
+                hint='write boundary="clamp" for the nearest index inside the array; '
+                "ds.init(debug=True) reports indices outside",
             )
-        return ArrayAnnotation(dtype, ndim, element_dim)
+        shape = _element_shape(element_shape, dtype, element_dim)
+        return ArrayAnnotation(
+            dtype, ndim, element_dim, shape, needs_grad=bool(needs_grad), clamp=boundary == "clamp"
+        )
 
     @staticmethod
     def vector(n: int, dtype: object) -> TensorType:

@@ -22,6 +22,7 @@ from diffsim.lang.host.signatures import checked
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.cuda.device import Buffer, Device
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.packed_arrays import PackedArray, given_of, memory_key
 from diffsim.runtime.memory.storage import MemorySpace
 
 # No stream, or the legacy default stream: the driver orders its work with diffsim's blocking stream (CUDA
@@ -58,12 +59,6 @@ def as_argument(value: Any, where: str) -> Any:
             Span.of_caller(),
             hint="pass a copy that it knows: float32 or float64, dense",
         ) from None
-    if not made.flags.writeable:
-        raise KernelTypeError(
-            f"{where}: {describe(value)} is read-only, and a kernel may write to its arguments",
-            Span.of_caller(),
-            hint="pass a copy: np.array(array)",
-        )
     return made
 
 
@@ -177,9 +172,10 @@ def known_as(array: object) -> Any:
     """Return the key of an array argument in launch histories: its identity, or its place in memory."""
     if isinstance(array, DeviceArray):
         return array.address, array.shape
-    number = getattr(
-        array, "number", None
-    )  # of a Field: no later one at its place in memory has it
+    if array.__class__ is PackedArray:
+        return memory_key(given_of(array))
+    # Of a Field: no later one at its place in memory has it.
+    number = getattr(array, "number", None)
     return id(array) if number is None else ("field", number)
 
 

@@ -1,8 +1,13 @@
-"""Refuses launches whose arguments alias memory that the kernel was compiled to take as separate."""
+"""Refuses launches whose arguments alias memory that the kernel was compiled to take as separate.
+
+Arrays of NumPy that are not laid out as kernels want them are packed here (`memory/packed_arrays.py`), unless
+the kernel writes to them and they can not be written.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +15,16 @@ from diffsim.errors import KernelTypeError, Span
 from diffsim.ir.nodes import Mem
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.packed_arrays import (
+    PackedArguments,
+    PackedArray,
+    given_of,
+    is_direct,
+    may_overlap_itself,
+    memory_key,
+    packed,
+    share_elements,
+)
 from diffsim.runtime.memory.storage import HostStorage
 
 if TYPE_CHECKING:
@@ -52,8 +67,68 @@ def check_separate(
                 raise _overlap(name, other, mem)
 
 
+def pack_arrays(special: Specialization, args: Sequence[object]) -> PackedArguments:
+    """Return the arguments of a launch with packed copies in place of arrays that a kernel can not take.
+
+    Raises:
+        KernelTypeError: the kernel writes to an array that is read-only, or whose elements overlap.
+    """
+    # One array that is passed twice has one copy, as it is one memory for the kernel.
+    copies: dict[Any, PackedArray] = {}
+    made: list[Any] = []
+    for a in args:
+        if isinstance(a, np.ndarray) and not is_direct(a):
+            key = memory_key(a)
+            if key not in copies:
+                copies[key] = packed(a)
+            a = copies[key]
+        made.append(a)
+    found = PackedArguments(made)
+    names = [p.name for p in special.arguments.parameters]
+    written = {
+        special.arguments.array_name(a.mem)
+        for a in special.accesses.writes
+        if a.mem.kind == "array"
+    }
+    found.written = []
+    for name, a in zip(names, made, strict=True):
+        if name in written and isinstance(a, np.ndarray):
+            _check_writeable(f"{name} of {special.name}", given_of(a))
+            if a.__class__ is PackedArray:
+                found.written.append(a)
+    return found
+
+
+def launch_packed(special: Specialization, args: Sequence[object]) -> Any:
+    """Launch a kernel, and copy what it wrote to packed copies to where it belongs."""
+    try:
+        return special.launch(*args)
+    finally:
+        # Also where it fails half way: other arrays then have what was written before.
+        if isinstance(args, PackedArguments):
+            args.copy_back()
+
+
+def _check_writeable(where: str, array: np.ndarray) -> None:
+    # NumPy's promise to others (a memory-mapped file, a cached result).
+    if not array.flags.writeable:
+        raise KernelTypeError(
+            f"{where}: the array is read-only, and the kernel writes to it",
+            Span.of_caller(),
+            hint="pass array.copy()",
+        )
+    if may_overlap_itself(array):
+        raise KernelTypeError(
+            f"{where}: elements of the array share memory, and the kernel writes to them",
+            Span.of_caller(),
+            hint="pass array.copy(), in which each element has a place of its own",
+        )
+
+
 def shares(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Field) -> bool:
     """Return whether an argument shares bytes with another memory."""
+    # A packed copy stands for the array that was given.
+    array, other = given_of(array), given_of(other)
     storage = other.storage if isinstance(other, Field) else None
     if isinstance(array, DeviceArray):
         # Host and device share one virtual address space (CUDA's unified addressing), so ranges can be
@@ -62,10 +137,8 @@ def shares(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Fi
             return array.overlaps(storage.address, storage.layout.nbytes)
         return isinstance(other, DeviceArray) and array.overlaps(other.address, other.nbytes)
     if isinstance(storage, HostStorage):
-        # Compares bounds only. That is exact for contiguous memory, which arguments have; for strided views
-        # the exact question takes exponential time in the worst case (`numpy.shares_memory`).
-        return np.may_share_memory(array, storage.array)
-    return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
+        return share_elements(array, storage.array)
+    return isinstance(other, np.ndarray) and share_elements(array, other)
 
 
 def _overlap(name: str, one: Mem, two: Mem) -> KernelTypeError:

@@ -29,6 +29,7 @@ from diffsim.runtime.fields.conversions import array_of, refuse_mask
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import Element
+from diffsim.runtime.memory.packed_arrays import memory_key
 from diffsim.runtime.session import session
 
 
@@ -348,7 +349,7 @@ def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
     """Return the kind of an array argument.
 
     Raises:
-        KernelTypeError: not an array, of the wrong type or number of axes, or not contiguous.
+        KernelTypeError: not an array, or of the wrong type or number of axes.
     """
     assert p.array is not None
     want = p.array
@@ -377,7 +378,7 @@ def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
             )
         shape, grad, is_grad = value.shape, value.adjoint is not None, value.is_grad
     elif isinstance(value, (np.ndarray, DeviceArray)):
-        dtype, shape = _foreign_kind(value, want.dtype, where)
+        dtype, shape = _foreign_kind(value, want, where)
         grad = is_grad = False
     else:
         hint = "pass np.array(...), or a ds.ndarray"
@@ -405,46 +406,70 @@ def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
             hint="pass an array made by ds.Vector.ndarray, or name the element in the annotation: "
             "dtype=ds.types.vector(3, ds.f32)",
         )
+    if want.element_shape is not None and want.element_shape != dtype.shape:
+        raise KernelTypeError(
+            f"an element of {where} has shape {want.element_shape}, one of this array is {an(dtype)}",
+            Span.of_caller(),
+            hint="pass an array of such elements, or leave element_shape out of the annotation",
+        )
+    if want.needs_grad and not grad:
+        raise KernelTypeError(
+            f"{where} needs a gradient, and this array has none",
+            Span.of_caller(),
+            hint="make it by ds.ndarray(..., needs_grad=True), or leave needs_grad out of the annotation",
+        )
+    if want.clamp and 0 in shape:
+        raise KernelTypeError(
+            f"{where} has no elements: no index can be clamped to one",
+            Span.of_caller(),
+            hint="launch the kernel only with arrays that have elements",
+        )
     # 32-bit index arithmetic is faster on GPUs and in vectors, and is right up to this length of an axis.
     large = any(n > 2**31 - 1 for n in shape)
     return ArrayKind(dtype, len(shape), grad, large, is_grad)
 
 
 def _foreign_kind(
-    value: np.ndarray | DeviceArray, wanted: Type | None, where: str
+    value: np.ndarray | DeviceArray, wanted: ArrayAnnotation, where: str
 ) -> tuple[Type, tuple[int, ...]]:
     """Return the type of an element of another library's array, and how many there are along each axis."""
     # The mask would be ignored, so that masked elements count.
     refuse_mask(value, where)
-    scalar = from_numpy(value.dtype)
+    # Numbers of another byte order are converted with the copy (`memory/packed_arrays.py`).
+    scalar = from_numpy(value.dtype.newbyteorder("="))
     if scalar is None:
         raise KernelTypeError(
             f"{where}: arrays of {value.dtype} cannot be used in kernels",
             Span.of_caller(),
-            hint="convert it: array.astype(np.float32)",
+            hint=_how_to_convert(value.dtype),
         )
     # NumPy has no vectors as elements: the trailing axes are the components.
-    element = wanted.shape if isinstance(wanted, TensorType) else ()
-    axes = len(value.shape) - len(element)
-    if wanted is not None and value.shape[max(axes, 0) :] != element:
+    element = wanted.element_shape or ()
+    if isinstance(wanted.dtype, TensorType):
+        element = wanted.dtype.shape
+    elif wanted.element_dim and wanted.element_shape is None:
+        element = value.shape[max(len(value.shape) - wanted.element_dim, 0) :]
+    axes = len(value.shape) - (wanted.element_dim or len(element))
+    if axes < 0 or value.shape[axes:] != element or 0 in element:
+        few = wanted.element_dim and (axes < 0 or 0 in element)
+        t = f"of {wanted.element_dim} axes" if few else an(tensor(scalar, element))
         raise KernelTypeError(
-            f"an element of {where} is {an(wanted)}, and the array has shape {value.shape}",
+            f"an element of {where} is {t}, and the array has shape {value.shape}",
             Span.of_caller(),
-            hint=f"the last axes of the array must be {element}",
-        )
-    # DeviceArray was checked by `wrap_argument`.
-    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
-        raise KernelTypeError(
-            f"{where}: the array is not contiguous",
-            Span.of_caller(),
-            hint="pass np.ascontiguousarray(array); what the kernel writes goes into that copy",
-        )
-    # NumPy's promise to others (a memory-mapped file, a cached result), which a kernel could break.
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        raise KernelTypeError(
-            f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
+            hint="the last axes of the array are those of an element"
+            if few
+            else f"the last axes of the array must be {element}",
         )
     return tensor(scalar, element), value.shape[:axes]
+
+
+def _how_to_convert(dtype: np.dtype[Any]) -> str:
+    """Advise what to pass in place of an array of a type that kernels do not have."""
+    if dtype.names:
+        return f"pass its members, each an array: array[{dtype.names[0]!r}]"
+    if dtype.kind == "c":
+        return "pass its parts, each an array: array.real, array.imag"
+    return "convert it: array.astype(np.float32)"
 
 
 def find_same(kinds: list[ArrayKind], values: Sequence[object]) -> list[ArrayKind]:
@@ -463,21 +488,20 @@ def find_same(kinds: list[ArrayKind], values: Sequence[object]) -> list[ArrayKin
 
 def _same_memory(a: object, b: object) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        # Identity does not do: `a[:]` is another object for the same elements.
-        return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.dtype == b.dtype
+        return memory_key(a) == memory_key(b)
     if isinstance(a, DeviceArray) and isinstance(b, DeviceArray):
         return (a.address, a.shape, a.dtype) == (b.address, b.shape, b.dtype)
     return a is b
 
 
-def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
+def array_ref(name: str, kind: ArrayKind, *, clamp: bool = False) -> ArrayRef:
     """Return an array parameter as the translator sees it."""
     grad = None
     if kind.grad:
         grad = Mem(f"{name}.grad", kind.dtype, kind.rank, None, "array", is_grad=True)
     # No handle: the memory is bound at each launch.
     mem = Mem(name, kind.dtype, kind.rank, None, "array", grad, is_grad=kind.is_grad)
-    return ArrayRef(mem, i64 if kind.large else i32)
+    return ArrayRef(mem, i64 if kind.large else i32, clamp=clamp)
 
 
 def make_args(parameters: list[Parameter]) -> dict[str, Arg]:

@@ -32,6 +32,7 @@ from diffsim.runtime import compiler
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import ZERO, poison
+from diffsim.runtime.kernels.aliasing import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_history import gradient_calls, were_recomputed
 from diffsim.runtime.locked_cached_property import locked_cached_property
@@ -396,7 +397,7 @@ class JvpKernel:
             )
         if made.leaks:
             raise together([missing_dual(s) for s in made.leaks])
-        found = made.launch(*values)
+        found = launch_packed(made, values)
         if session.recorders and len(session.witnesses) == 1:  # the tape of another thread
             listener = session.listener
             assert listener is not None

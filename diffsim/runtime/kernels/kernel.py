@@ -35,6 +35,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
 from diffsim.runtime.kernels import launch_function
+from diffsim.runtime.kernels.aliasing import launch_packed, pack_arrays
 from diffsim.runtime.kernels.arguments import (
     ArrayKind,
     Parameter,
@@ -50,6 +51,7 @@ from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.template_arguments import template_key
 from diffsim.runtime.kernels.translation import translate
 from diffsim.runtime.locked_cached_property import making
+from diffsim.runtime.memory.packed_arrays import PackedArguments, is_plain
 from diffsim.runtime.observe.display import display
 from diffsim.runtime.observe.side_by_side import SideBySide
 from diffsim.runtime.session import session
@@ -246,6 +248,8 @@ class Kernel(Named):
     def _dispatch(self, *args: object) -> object:
         self._need_all(args)
         special, values = self._among_fields(args) or self.specialize(args)
+        if values.__class__ is PackedArguments:
+            return self._result(launch_packed(special, values))
         return self._result(special.launch(*values))
 
     def _result(self, found: Any) -> Any:
@@ -305,7 +309,7 @@ class Kernel(Named):
         while True:
             special, values = self.specialize(args, by_field=by_field)
             try:
-                return self._result(special.launch(*values))
+                return self._result(launch_packed(special, values))
             except launch_function.Outdated:
                 self.forget()
 
@@ -353,8 +357,7 @@ class Kernel(Named):
                 values += struct_values(p, a, self.source.name)
                 continue
             values.append(a)
-        if len(arrays) > 1:
-            kinds = find_same(kinds, arrays)
+        kinds = find_same(kinds, arrays) if len(arrays) > 1 else kinds
         whole = (*key, *kinds)
         # Double-checked locking: launches of compiled kernels take no lock, and two threads that ask for the
         # same specialization get one object (its derivative and history must not be doubled).
@@ -365,6 +368,8 @@ class Kernel(Named):
                 if special is None or special.is_stale:
                     special = translate(self, args, kinds, whole, by_field=by_field)
                     self.specializations[whole] = special
+        if arrays and not all(map(is_plain, arrays)):
+            return special, pack_arrays(special, values)
         return special, tuple(values)
 
     # ---- gradient and inspection

@@ -80,7 +80,10 @@ def translate(
             # Two parameters that get one array are one memory for the kernel: alias analysis and the
             # adjoint then see every access to it.
             kind = kinds[len(refs)]
-            refs.append(refs[kind.same] if kind.same >= 0 else array_ref(p.name, kind))
+            clamp = p.array is not None and p.array.clamp
+            refs.append(array_ref(p.name, kind, clamp=clamp))
+            if kind.same >= 0:
+                refs[-1] = refs[kind.same].again(clamp=clamp)
             arrays[p.name] = refs[-1]
         # The frontend sees a number all the same; `compiler.prepare` puts the load in its place
         # afterwards, so that the gradient of the number flows to the field.
