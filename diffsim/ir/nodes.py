@@ -456,6 +456,8 @@ class Task(_Analyzed):
         reductions: what all lanes combine: (op, mem, index), the index made of leaves alone.
         privatized: memories that threads may add up in copies.
         simd: if neighbours along the last axis shall run as vectors: the values that may differ.
+        by_lane: loops that the lanes of a vector run one after the other nevertheless, since their own
+            iterations make better vectors.
         block_dim: the number of threads in a GPU's blocks, if the user gave one.
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
         order: how lanes give the same bits in every run, if that is asked for and needs something.
@@ -473,6 +475,7 @@ class Task(_Analyzed):
         "block_dim",
         "body",
         "bounds",
+        "by_lane",
         "concurrent",
         "independent",
         "lag",
@@ -500,7 +503,9 @@ class Task(_Analyzed):
         uniform: Uniform | None = None,
         independent: bool = False,
         active: Place | None = None,
+        by_lane: frozenset[Stmt] = frozenset(),
     ) -> None:
+        self.by_lane = by_lane
         self.independent = independent
         self.active = active
         self.axes = axes

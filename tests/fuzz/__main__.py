@@ -26,6 +26,7 @@ from tests.fuzz import (
     constructs,
     cuda,
     decomposed,
+    dense,
     deterministic,
     forward,
     given,
@@ -94,6 +95,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return decomposed.make(seed), [
             ("decomposed", functools.partial(decomposed.verdict, seed=seed))
         ]
+    if seed % 32 == 7:
+        return dense.make(seed), [("dense", functools.partial(dense.verdict, seed=seed))]
     if seed % 32 == 13:
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 32 == 17:

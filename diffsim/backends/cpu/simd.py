@@ -28,6 +28,7 @@ along the last axis. `simd_width.py` chooses W, `simd_blocks.py` writes the loop
 
 from __future__ import annotations
 
+from diffsim.backends.cpu import lane_loops
 from diffsim.backends.cpu.simd_values import Index, SimdValues
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
@@ -72,6 +73,8 @@ class SimdLowering(SimdValues):
             else:
                 with self.vector_ops():
                     self.store_lanes(s.mem, at, self.name(s.value))
+        elif isinstance(s, For) and s in self.task.by_lane:
+            lane_loops.lower(self, s)
         elif isinstance(s, For) and (s.lo in self.divergent or s.hi in self.divergent):
             self.divergent_for(s)
         elif isinstance(s, While) and s.cond.yields[0] in self.divergent:

@@ -22,6 +22,8 @@ Assumes scalar IR with exclusive atomics marked. Runs last: what it says is abou
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
+
 from diffsim.ir.layout import strides_of
 from diffsim.ir.nodes import (
     Atomic,
@@ -43,7 +45,8 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.op import Math
-from diffsim.ir.traversal import blocks, outs, statements, task_statements, uses
+from diffsim.ir.schedules import Privatized
+from diffsim.ir.traversal import blocks, iterations, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import affine_forms
 from diffsim.passes.analysis.divergence import divergent_values
@@ -58,31 +61,43 @@ _SLOT_ADD_COST = 3  # an addition of all lanes to slots of a private copy
 _NEAR = 4  # scalars between neighbours that LLVM still loads as one vector and shuffles
 _FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
 _INNER_SPEEDUP = 8  # of an innermost loop that LLVM vectorizes by itself
+_ENTER_LANE = 4  # of a loop that lanes run one after the other
 _UPDATES_A_CALL = 4
 """Updates, one lane after the other, that a function for all lanes at once makes up for."""
 _SLOW = ("div", "sqrt", "rsqrt")
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
+_ACCESSES = (Load, Store, Atomic)
 _ALWAYS = False
 """For tests: whether all tasks are vectorized that may be."""
 
 
 def vectorize(kernel: Kernel) -> Kernel:
-    """Return the kernel with `Task.simd` filled in."""
-    tasks = tuple(t.replace(simd=_decide(t)) for t in kernel.tasks)
-    return kernel.replace(tasks=tasks)
+    """Return the kernel with `Task.simd` and `Task.by_lane` filled in."""
+    return kernel.replace(tasks=tuple([_task(t) for t in kernel.tasks]))
 
 
-def _decide(task: Task) -> frozenset[Value] | None:
+def _task(task: Task) -> Task:
     if not task.axes or not (_ALWAYS or _could_pay(task)) or not _is_legal(task):
-        return None
-    found = divergent_values(task)
-    if not _ALWAYS:
-        scalar, simd = _Estimate(task, found).block(task.body)
-        # The estimate is rough, so a gain must be clear.
-        if scalar < 1.25 * simd:
-            return None
-    return found
+        return task
+    estimate = _Estimate(task, divergent_values(task))
+    scalar, simd = estimate.block(task.body)
+    # The estimate is rough, so a gain must be clear.
+    if not _ALWAYS and scalar < 1.25 * simd:
+        return task
+    by_lane = frozenset(estimate.by_lane)
+    privatized = tuple([_meeting_less(p, task, by_lane) for p in task.privatized])
+    return task.replace(simd=estimate.divergent, by_lane=by_lane, privatized=privatized)
+
+
+def _meeting_less(p: Privatized, task: Task, by_lane: Iterable[For]) -> Privatized:
+    """Return private copies of a task in which some loops run lane by lane: their additions do not meet."""
+    alone = p.atomics.intersection(s for loop in by_lane for s in loop.body.stmts)
+    if not alone:
+        return p
+    counts, divergent = iterations(task.body), divergent_values(task)
+    meeting = sum(counts[s] for s in p.atomics - alone if divergent.isdisjoint(s.index))
+    return Privatized(p.mem, p.prefix, p.atomics, p.count, meeting)
 
 
 def _could_pay(task: Task) -> bool:
@@ -170,6 +185,8 @@ class _Estimate:
         self.forms = affine_forms(task)
         self.private = {a for p in task.privatized for a in p.atomics}
         self.meeting = {a for p in task.privatized if p.slots(_LANES) > 1 for a in p.atomics}
+        self.by_lane: list[For] = []
+        """Loops whose own iterations make better vectors than the lanes do."""
 
     def block(self, block: Block) -> tuple[float, float]:
         scalar = simd = 0.0
@@ -232,28 +249,54 @@ class _Estimate:
         trips = _trip_count(s)
         # Divergent trip counts: lanes that are done wait, masked, for the longest one.
         simd *= 1.5 if divergent else 1
-        return before[0] + trips * scalar, before[1] + trips * simd
+        scalar, simd = before[0] + trips * scalar, before[1] + trips * simd
+        if isinstance(s, For) and self.vectorized(s) and self.may_run_by_lane(s):
+            # Lane after lane, as without vectors, but that each reads its values from memory.
+            alone = scalar + _LANES * _ENTER_LANE
+            if alone < simd:
+                self.by_lane.append(s)
+                simd = alone
+        return scalar, simd
+
+    def may_run_by_lane(self, s: For) -> bool:
+        """Whether the lanes may run a loop one after the other, and it has iterations for vectors."""
+        # Scratch is laid out for vectors of lanes.
+        own = all(x.mem.kind != "scratch" for x in s.body.stmts if isinstance(x, _ACCESSES))
+        return own and _trip_count(s) >= _LANES
 
     def vectorized(self, s: For) -> bool:
         """Whether LLVM vectorizes a loop itself: it carries nothing but sums from iteration to iteration."""
         sums = {x.out for x in s.body.stmts if isinstance(x, Let) and x.op.name == "accumulate"}
         kept = (y is p or y in sums for p, y in zip(s.params, s.body.yields, strict=True))
+        once = _invariant(s)
+        inside = {s.index, *s.params}.union(*(outs(x) for x in s.body.stmts if x not in once))
         return all(kept) and all(
             isinstance(x, Let)
-            or (isinstance(x, (Load, Store)) and self.is_near(x, s.index))
-            or (isinstance(x, Atomic) and self._plain(x) and self.is_near(x, s.index))
+            or (isinstance(x, (Load, Store)) and self.is_near(x, s.index, inside))
+            or (isinstance(x, Atomic) and self._plain(x) and self.is_near(x, s.index, inside))
             for x in s.body.stmts
         )
 
-    def is_near(self, s: Load | Store | Atomic, along: Value) -> bool:
-        """Whether neighbours along a loop are close together: LLVM loads them together."""
-        step = self.step(s.mem, s.index, along)
+    def is_near(
+        self, s: Load | Store | Atomic, along: Value, inside: Container[Value] | None = None
+    ) -> bool:
+        """Whether neighbours along a loop are close together: LLVM loads them together.
+
+        `inside`: the values that the loop binds, all others being the same in each of its iterations.
+        """
+        step = self.step(s.mem, s.index, along, inside)
         return step is not None and 0 <= step <= _NEAR
 
     def _plain(self, s: Atomic) -> bool:
         return s.exclusive or s in self.private
 
-    def step(self, mem: Mem, index: tuple[Value, ...], along: Value) -> int | None:
+    def step(
+        self,
+        mem: Mem,
+        index: tuple[Value, ...],
+        along: Value,
+        inside: Container[Value] | None = None,
+    ) -> int | None:
         """Return how many scalars apart neighbours along a loop are; None: not a constant."""
         # Scratch is laid out with the lanes side by side.
         if mem.kind == "scratch":
@@ -263,7 +306,7 @@ class _Estimate:
         for i, stride in zip(index[: mem.rank], strides, strict=True):
             found = self.forms.form(i)
             if found is None:
-                if along is self.lane and i not in self.divergent:
+                if i not in (self.divergent if along is self.lane else inside or (i,)):
                     continue
                 return None
             total += found.get(along, 0) * stride

@@ -1,0 +1,95 @@
+"""Loops whose own iterations become vectors in tasks whose lanes do, against NumPy in f64."""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.passes.transforms import vectorize
+from tests.support.lowered import lower
+
+
+def by_lane(kernel, *args):
+    """How many loops of a kernel's adjoint lanes run one after the other."""
+    tasks = lower(kernel._only(args).derivative.ir).tasks
+    assert all(t.simd is not None for t in tasks if t.by_lane)
+    return sum(len(t.by_lane) for t in tasks)
+
+
+def random(shape, seed):
+    return np.random.default_rng(seed).uniform(-1, 1, shape)
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), [(64, 64), (37, 19)])
+@pytest.mark.parametrize("t", [ds.f32, ds.f64])
+def test_the_gradient_of_a_dense_layer(outputs, inputs, t):
+    ds.init(arch=ds.cpu, default_fp=t)
+    n = 5
+    w = ds.field(t, shape=(outputs, inputs), needs_grad=True)
+    x = ds.field(t, shape=(n, inputs), needs_grad=True)
+    y = ds.field(t, shape=(n, outputs), needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def layer():
+        for i, j in y:
+            total = 0.0
+            for k in range(inputs):
+                total += w[j, k] * x[i, k]
+            y[i, j] = ds.tanh(total)
+
+    for f, seed in ((w, 1), (x, 2), (y.grad, 3)):
+        f.from_numpy(random(f.shape, seed).astype(w.to_numpy().dtype))
+    a, b, c = (f.to_numpy().astype(float) for f in (w, x, y.grad))
+    layer()
+    found = np.tanh(b @ a.T)
+    wide = 1e-5 if t is ds.f32 else 1e-12
+    np.testing.assert_allclose(y.to_numpy(), found, rtol=wide, atol=wide)
+    layer.grad()
+    assert by_lane(layer)
+    slope = c * (1 - found**2)
+    np.testing.assert_allclose(w.grad.to_numpy(), slope.T @ b, rtol=10 * wide, atol=10 * wide)
+    np.testing.assert_allclose(x.grad.to_numpy(), slope @ a, rtol=10 * wide, atol=10 * wide)
+
+
+def test_lanes_have_integers_booleans_and_ends_of_their_own(monkeypatch):
+    """Under a branch that only some lanes take, in an incomplete block, with loops of different length."""
+    monkeypatch.setattr(vectorize, "_ALWAYS", True)
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    n, columns = 37, 50
+    table = ds.field(ds.f64, shape=(n, columns), needs_grad=True)
+    row = ds.field(ds.i32, shape=n)
+    x, y = (ds.field(ds.f64, shape=n, needs_grad=True) for _ in range(2))
+
+    @ds.kernel(simplicity="relaxed")
+    def sums():
+        for i in x:
+            total = x[i]
+            for _ in range(3):
+                total = ds.sin(total)
+            if x[i] > -0.5:
+                there, big = row[i] * 2 - i, x[i] > 0.3
+                part = 0.0
+                for k in range(i % 7, columns - i):
+                    part += ds.select(big, 2.0, 1.0) * table[there + i - row[i], k]
+                y[i] = part * total + there
+
+    a, b = random((n, columns), 4), random(n, 5)
+    rows = np.random.default_rng(6).permutation(n).astype(np.int32)
+    table.from_numpy(a)
+    x.from_numpy(b)
+    row.from_numpy(rows)
+    sums()
+    y.grad.fill(1.0)
+    sums.grad()
+    assert by_lane(sums)
+    t = np.sin(np.sin(np.sin(b)))
+    slope = np.cos(b) * np.cos(np.sin(b)) * np.cos(np.sin(np.sin(b)))
+    expected, at_table, at_x = np.zeros(n), np.zeros_like(a), np.zeros(n)
+    for i in np.flatnonzero(b > -0.5):
+        weight = 2.0 if b[i] > 0.3 else 1.0
+        span = slice(i % 7, max(columns - i, i % 7))
+        expected[i] = weight * t[i] * a[rows[i], span].sum() + 2 * rows[i] - i
+        at_table[rows[i], span] += weight * t[i]
+        at_x[i] = weight * slope[i] * a[rows[i], span].sum()
+    np.testing.assert_allclose(y.to_numpy(), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(table.grad.to_numpy(), at_table, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(x.grad.to_numpy(), at_x, rtol=1e-12, atol=1e-12)
