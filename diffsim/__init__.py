@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from diffsim import ad, errors, math, optim, tools
 from diffsim import gui as _gui
-
-# Not in `__all__`: a star import leaves the names of JAX and PyTorch alone.
 from diffsim import jax as jax
 from diffsim import torch as torch
 from diffsim.ad.field_ops import clone, copy
@@ -151,14 +149,15 @@ from diffsim.lang.host.func import (
 )
 from diffsim.lang.host.hooks import RuntimeHooks as _RuntimeHooks
 from diffsim.lang.host.hooks import install as _install
-from diffsim.lang.host.unsupported import absent
+from diffsim.lang.host.unsupported import absent as _absent
 from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.namespace import types
 from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
 from diffsim.optim.runs.archive import load, save
-from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - imported so that it registers itself
-from diffsim.runtime.cuda import backend as _cuda_backend  # noqa: F401
+from diffsim.public_names import names_of_module as _names_of_module
+from diffsim.runtime.cpu import backend as _cpu_backend
+from diffsim.runtime.cuda import backend as _cuda_backend
 from diffsim.runtime.fields.adjoints import clear_all_dual, clear_all_gradients
 from diffsim.runtime.fields.constructors import Layout, field, ndarray
 from diffsim.runtime.fields.constructors import make_field as _make_field
@@ -203,7 +202,7 @@ from diffsim.runtime.observe.logging_level import (
     set_logging_level,
 )
 from diffsim.runtime.observe.profiler import ScopedTimer
-from diffsim.runtime.python import backend as _python_backend  # noqa: F401
+from diffsim.runtime.python import backend as _python_backend
 from diffsim.runtime.session import (
     amdgpu,
     arm64,
@@ -255,7 +254,8 @@ else:
             "linalg",
         ):  # imported at the first use, which makes them attributes
             return importlib.import_module(f"{__name__}.{name}")
-        raise absent(__name__, name, __all__, {"ds.ad": ad.__all__, "ds.optim": optim.__all__})
+        known = [*__all__, *_LEFT_OUT]
+        raise _absent(__name__, name, known, {"ds.ad": ad.__all__, "ds.optim": optim.__all__})
 
 
 # What `from diffsim import *` gives, and what advice for misspelled names is chosen from.
@@ -294,7 +294,6 @@ __all__ = [
     "Tape",
     "UnknownAttributeError",
     "Vector",
-    "abs",
     "acos",
     "activate",
     "ad",
@@ -326,7 +325,6 @@ __all__ = [
     "clear_all_dual",
     "clear_all_gradients",
     "clone",
-    "copy",
     "cos",
     "cosh",
     "cpu",
@@ -403,11 +401,8 @@ __all__ = [
     "logical_or",
     "loop_config",
     "loop_unique",
-    "math",
-    "max",
     "mesh_local",
     "metal",
-    "min",
     "ndarray",
     "ndrange",
     "no_activate",
@@ -415,12 +410,10 @@ __all__ = [
     "opengl",
     "optim",
     "polar_decompose",
-    "pow",
     "profiler",
     "pyfunc",
     "python",
     "randn",
-    "random",
     "raw_div",
     "raw_mod",
     "real_func",
@@ -428,7 +421,6 @@ __all__ = [
     "reset",
     "rgb_to_hex",
     "root",
-    "round",
     "rsqrt",
     "save",
     "select",
@@ -467,3 +459,8 @@ __all__ = [
     "x86_64",
     "zero",
 ]
+
+# Public too, but left out of a star import: it would replace Python's functions and modules of these names
+# (kernels take Python's own for the same), JAX and PyTorch.
+_LEFT_OUT = "abs copy jax math max min pow random round torch".split()
+__dir__ = _names_of_module([*__all__, *_LEFT_OUT])

@@ -10,12 +10,14 @@ from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import i32
 from diffsim.lang.builtins.intrinsics import loop_config
 from diffsim.lang.host.annotations import template
+from diffsim.public_names import names_of_module
 from diffsim.runtime.fields.constructors import field, make_field
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.kernel import kernel
 from diffsim.tracebacks import entries, entry
 
 __all__ = ["PrefixSumExecutor", "parallel_sort"]
+__dir__ = names_of_module(__all__)
 _BLOCK = 1024
 
 

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, ClassVar
 
+from diffsim.public_names import PublicNames, names_of_module
 from diffsim.tracebacks import IS_OWN, UserError
 
 # Shown at each end of a long chain of calls: a func that calls itself is inlined hundreds of times before
@@ -254,7 +255,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-class DiffsimError(UserError):
+class DiffsimError(UserError, metaclass=PublicNames):
     """Base of all errors raised by diffsim.
 
     Args:
@@ -262,6 +263,8 @@ class DiffsimError(UserError):
         span: where; None only for mistakes outside any source line.
         hint: what to do instead.
     """
+
+    _public = "hint message span"
 
     advice: str | None = None
     """What to do where an error of this class is raised without a hint."""
@@ -460,3 +463,25 @@ class InternalError(DiffsimError):
 
     in_full = True
     advice = "this is a fault of diffsim's: please report it, with the program that shows it"
+
+
+__all__ = [
+    "AccessError",
+    "AutodiffError",
+    "BackendError",
+    "DiffsimError",
+    "FieldError",
+    "GlobalDataAccessError",
+    "InternalError",
+    "KernelNameError",
+    "KernelSimplicityError",
+    "KernelStateError",
+    "KernelSyntaxError",
+    "KernelTypeError",
+    "MissingGradientError",
+    "OperationError",
+    "SolveError",
+    "Span",
+    "UnknownAttributeError",
+]
+__dir__ = names_of_module(__all__)

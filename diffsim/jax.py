@@ -19,9 +19,11 @@ from diffsim.errors import BackendError, FieldError, Span, shown
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.signatures import checked, is_one_of
 from diffsim.lang.host.unsupported import absent
+from diffsim.public_names import names_of_module
 from diffsim.tracebacks import entries
 
 __all__ = ["wrap"]
+__dir__ = names_of_module(__all__)
 
 if not TYPE_CHECKING:  # or every name would be one
 

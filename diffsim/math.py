@@ -11,8 +11,8 @@ from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, NoReturn
 
 # Rows of the op table, under the names of GLSL.
-from diffsim.ir.ops import absolute as abs
 from diffsim.ir.ops import (
+    abs,
     acos,
     asin,
     atan,
@@ -27,6 +27,10 @@ from diffsim.ir.ops import (
     isnan,
     log,
     log2,
+    max,
+    min,
+    pow,
+    round,
     sign,
     sin,
     sinh,
@@ -35,16 +39,13 @@ from diffsim.ir.ops import (
     tanh,
     trunc,
 )
-from diffsim.ir.ops import maximum as max
-from diffsim.ir.ops import minimum as min
-from diffsim.ir.ops import power as pow
-from diffsim.ir.ops import rint as round
 from diffsim.ir.ops import rsqrt as inversesqrt
 from diffsim.lang.builtins import glsl, quaternions
 from diffsim.lang.builtins.bits import clz, popcnt
 from diffsim.lang.builtins.glsl import formula
 from diffsim.lang.host.annotations import DefaultTensor
 from diffsim.lang.host.unsupported import absent
+from diffsim.public_names import names_of_module
 
 # Resolved where they are used (`DefaultTensor.now`), as the default types are known only after `ds.init`, and
 # `from diffsim.math import vec3` may come before it.
@@ -115,11 +116,10 @@ noise = formula(quaternions.noise)
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
-        raise absent(__name__, name, __all__)
+        raise absent(__name__, name, [*__all__, *_LEFT_OUT])
 
 
 __all__ = [
-    "abs",
     "acos",
     "asin",
     "atan",
@@ -162,8 +162,6 @@ __all__ = [
     "mat2",
     "mat3",
     "mat4",
-    "max",
-    "min",
     "mix",
     "mod",
     "nan",
@@ -171,7 +169,6 @@ __all__ = [
     "normalize",
     "pi",
     "popcnt",
-    "pow",
     "quat",
     "quat_angle",
     "quat_axis",
@@ -192,7 +189,6 @@ __all__ = [
     "rot_yaw_pitch_roll",
     "rotation2d",
     "rotation3d",
-    "round",
     "scale",
     "sign",
     "sin",
@@ -220,3 +216,7 @@ __all__ = [
     "vec3",
     "vec4",
 ]
+
+# Left out of a star import, so that Python's own stay: kernels take them for the same.
+_LEFT_OUT = "abs max min pow round".split()
+__dir__ = names_of_module([*__all__, *_LEFT_OUT])

@@ -17,6 +17,7 @@ from diffsim.errors import AutodiffError, FieldError, Span
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import absent
+from diffsim.public_names import names_of_module
 from diffsim.runtime.fields.export import pytorch
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import HOST
@@ -24,6 +25,7 @@ from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
 
 __all__ = ["wrap"]
+__dir__ = names_of_module(__all__)
 
 if not TYPE_CHECKING:  # or every name would be one
 

@@ -17,6 +17,7 @@ it have defined, and the functions of this file that start with ``show_``:
 from __future__ import annotations
 
 import argparse
+import builtins
 import contextlib
 import difflib
 import io
@@ -155,6 +156,7 @@ def with_names(source: str) -> str:
     """The text of diffsim/__init__.py with the public ops that there are: imported, and in `__all__`."""
     imported = set(re.findall(r"\w+", IMPORTED.search(source)[0]))
     published = set(re.findall(r"\w+", PUBLISHED.search(source)[0])) - imported | set(PUBLIC)
+    published -= set(dir(builtins))  # which a star import leaves alone
     elsewhere = set(re.findall(r"^    (\w+),$", IMPORTED.sub("", source), re.MULTILINE))
     source = IMPORTED.sub("".join(f"    {n},\n" for n in _sorted(set(PUBLIC) - elsewhere)), source)
     return PUBLISHED.sub("".join(f'    "{n}",\n' for n in _sorted(published)), source)

@@ -16,6 +16,7 @@ from diffsim.ad.schedules.plan import CheckpointPlan, checkpoint_plan
 from diffsim.ad.tape import Tape
 from diffsim.lang.builtins.intrinsics import stop_grad
 from diffsim.lang.host.unsupported import absent
+from diffsim.public_names import names_of_module
 from diffsim.runtime.fields.adjoints import clear_all_gradients
 from diffsim.runtime.fields.recorded import Recorded
 
@@ -49,3 +50,5 @@ __all__ = [
     "no_grad",
     "stop_grad",
 ]
+
+__dir__ = names_of_module(__all__)

@@ -16,6 +16,7 @@ from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import Explained
 from diffsim.lang.types.descriptions import describe
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.adjoints import clear_all_dual, make_dual
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
@@ -32,7 +33,7 @@ _latest: weakref.ref[FwdMode] | None = None
 
 @entries("__enter__ __exit__ __reduce_ex__")
 @checked_methods("__init__ tangents")
-class FwdMode(Explained):
+class FwdMode(Explained, metaclass=PublicNames):
     """Computes tangents along with what runs inside `with`: directional derivatives, in one run.
 
         with ds.ad.FwdMode(loss=loss, param=x):
@@ -56,6 +57,8 @@ class FwdMode(Explained):
         AutodiffError: and its kind, in the line whose tangent cannot be given.
         FieldError: a seed that does not fit.
     """
+
+    _public = ""
 
     _words = "forward mode"
 

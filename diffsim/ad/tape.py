@@ -60,6 +60,7 @@ from diffsim.lang.host.signatures import (
 )
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.host.unsupported import no_attribute
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
@@ -70,7 +71,7 @@ from diffsim.tracebacks import entries
 
 @entries("__enter__ __exit__ __reduce_ex__ stats")
 @checked_methods("__init__ backward replay save zero reset on_backward record_func")
-class Tape(Drawn):
+class Tape(Drawn, metaclass=PublicNames):
     """Records what runs inside `with`, for gradients.
 
     With a loss the gradients are computed at the end of the block:
@@ -107,6 +108,11 @@ class Tape(Drawn):
         AutodiffError: and its kind, at the end of the block (or in `backward`).
 
     """
+
+    _public = (
+        "backward gradients loss on_backward record_func record_scope_begin record_scope_end "
+        "replay reset save stats visualize zero"
+    )
 
     keeps_inputs = (
         True  # whether constants that Python sets first are inputs (`ad/reverse/inputs.py`)

@@ -22,6 +22,7 @@ from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import ScalarType, Type, converted
+from diffsim.public_names import PublicNames
 from diffsim.tracebacks import UserError
 
 # Filled by `op` while `ir/ops/table.py` is imported, in the order of its rows.
@@ -173,7 +174,7 @@ class Tracked(OpDispatch):
         raise NotImplementedError
 
 
-class Op:
+class Op(metaclass=PublicNames):
     """One row. Called with IR values it emits the op; called with numbers or arrays it evaluates `ref`.
 
     Rows are singletons: passes compare ops by identity or name, and a pickled row is looked up again.
@@ -198,6 +199,8 @@ class Op:
         infer_type: for ops on tensors as wholes: (argument types) -> result type; elementwise ops have none.
         public: whether it is a name of `ds`.
     """
+
+    _public = "name"
 
     def __init__(
         self,

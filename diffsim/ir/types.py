@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import KernelTypeError, Span, shown
+from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entries
 
 
 @entries("__call__")
-class ScalarType:
+class ScalarType(metaclass=PublicNames):
     """A scalar type: `kind` is "f" (float), "i" (signed), "u" (unsigned) or "b" (boolean)."""
+
+    _public = "bits name numpy"
 
     __slots__ = ("bits", "code", "kind", "llvm", "name", "numpy")
     shape: tuple[int, ...] = ()
@@ -167,13 +170,15 @@ def converted(numbers: Any, to: ScalarType) -> Any:
 
 
 @entries("__call__ field ndarray")
-class TensorType:
+class TensorType(metaclass=PublicNames):
     """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`.
 
     Attributes:
         maker: makes vectors in Python and fields, which are not known here; set by
         `diffsim.lang.types.matrix`.
     """
+
+    _public = "field ndarray scalar shape"
 
     __slots__ = ("scalar", "shape")
     maker: Any

@@ -12,6 +12,7 @@ from diffsim.linalg.conjugate_gradients import (
 )
 from diffsim.linalg.matrix import SparseMatrix
 from diffsim.linalg.solver import SparseSolver
+from diffsim.public_names import names_of_module
 
 __all__ = [
     "LinearOperator",
@@ -22,3 +23,5 @@ __all__ = [
     "SparseMatrixBuilder",
     "SparseSolver",
 ]
+
+__dir__ = names_of_module(__all__)

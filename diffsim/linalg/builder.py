@@ -12,6 +12,7 @@ from diffsim.lang.builtins.intrinsics import atomic_add
 from diffsim.lang.host.func import func
 from diffsim.linalg.matrix import SparseMatrix
 from diffsim.linalg.vectors import need_dtype, need_scipy, refuse_tape
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.constructors import field
 from diffsim.tracebacks import entries
 
@@ -26,7 +27,7 @@ def _append(builder: Any, i: Any, j: Any, v: Any) -> None:
 
 
 @entries("__init__ build print_triplets")
-class SparseMatrixBuilder:
+class SparseMatrixBuilder(metaclass=PublicNames):
     """A matrix under construction: kernels add to its elements, and `build` sums what is at one place.
 
     Args:
@@ -36,6 +37,8 @@ class SparseMatrixBuilder:
         dtype: ds.f32 or ds.f64.
         storage_format: "col_major" or "row_major"; the numbers are the same.
     """
+
+    _public = "build print_triplets"
 
     _diffsim_append = _append
 

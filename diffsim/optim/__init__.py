@@ -10,6 +10,7 @@ from diffsim.optim.steps.optimizer import Optimizer
 from diffsim.optim.steps.schedules import constant, cosine, exponential, step_decay, warm_up
 from diffsim.optim.steps.sgd import SGD
 from diffsim.optim.training import Run, train
+from diffsim.public_names import names_of_module
 
 if not TYPE_CHECKING:  # or every name would be one
 
@@ -31,3 +32,5 @@ __all__ = [
     "train",
     "warm_up",
 ]
+
+__dir__ = names_of_module(__all__)

@@ -19,6 +19,7 @@ from diffsim.backends.native.pool import Pool, launcher
 from diffsim.errors import BackendError, FieldError, Said, Span, shown, warn
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
+from diffsim.public_names import PublicNames
 from diffsim.runtime import options
 from diffsim.runtime.backend import Backend, BackendUnavailable, open_backend
 from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
@@ -29,8 +30,10 @@ from diffsim.runtime.threads import of_threads
 from diffsim.tracebacks import Shown
 
 
-class Arch:
+class Arch(metaclass=PublicNames):
     """A backend, chosen by `ds.init(arch=ds.cuda)`."""
+
+    _public = "name"
 
     def __init__(self, name: str) -> None:
         self.name = name

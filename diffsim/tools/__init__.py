@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from diffsim.lang.host.unsupported import absent
+from diffsim.public_names import names_of_module
 
 if TYPE_CHECKING:
     from diffsim.tools.animation import animate
@@ -58,3 +59,5 @@ __all__ = [
     "progress",
     "save_figure",
 ]
+
+__dir__ = names_of_module(__all__)

@@ -1,4 +1,4 @@
-"""The API reference, as Markdown: one entry for each public name, from `__all__`, docstrings and signatures.
+"""The API reference, as Markdown: one entry for each public name, from `dir`, docstrings and signatures.
 
 It reads the imported package: ops, intrinsics and types are objects, which no reader of source text sees.
 """
@@ -45,18 +45,21 @@ MODULES = [name for name in PAGES if isinstance(getattr(diffsim, name, None), ty
 def entries() -> dict[str, dict[str, Any]]:
     """All public names with what they are, as `ds.field`, on the page that describes each."""
     found: dict[str, dict[str, Any]] = {page: {} for page in PAGES}
-    for name in diffsim.__all__:
+    for name in public(diffsim):
         if name not in MODULES:
             thing = getattr(diffsim, name)
             found[_page_of(thing)][f"ds.{name}"] = thing
-    # The parts of this package that are not in __all__ are described all the same.
     for module in MODULES:
-        for name in getattr(getattr(diffsim, module), "__all__", []):
+        for name in public(getattr(diffsim, module)):
             found[module][f"ds.{module}.{name}"] = getattr(getattr(diffsim, module), name)
-    for name in dir(diffsim.types):
-        if not name.startswith("_"):
-            found["types"][f"ds.types.{name}"] = getattr(diffsim.types, name)
+    for name in public(diffsim.types):
+        found["types"][f"ds.types.{name}"] = getattr(diffsim.types, name)
     return found
+
+
+def public(thing: Any) -> list[str]:
+    """The public names of a module or class."""
+    return [name for name in dir(thing) if not name.startswith("_")]
 
 
 def _page_of(thing: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
 from diffsim.lang.host.hooks import runtime
+from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entries
 
 
@@ -36,7 +37,7 @@ class ArrayAnnotation:
 
 
 @entries("__call__ field ndarray")
-class DefaultTensor:
+class DefaultTensor(metaclass=PublicNames):
     """A vector or matrix type of the default float or integer, resolved where it is used.
 
     Args:
@@ -44,6 +45,8 @@ class DefaultTensor:
         kind: of its scalars: "f" the default float, "i" the default integer, "u" the unsigned one.
         shape: (n,) or (n, m).
     """
+
+    _public = "field ndarray"
 
     __slots__ = ("__name__", "dims", "kind")
 

@@ -14,13 +14,14 @@ from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import Source
+from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entries, entry
 
 C = TypeVar("C", bound=type)
 
 
 @entries("__call__")
-class Func(Named):
+class Func(Named, metaclass=PublicNames):
     """A function for use inside kernels; each call is inlined.
 
     Attributes:
@@ -28,6 +29,8 @@ class Func(Named):
         replay: the function that `@ds.func_replay` decorates for it.
         native: its LLVM text, if `@ds.func_native` made it.
     """
+
+    _public = ""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         # Read now: a later edit of the file must not change what is compiled at the first call.
@@ -120,8 +123,10 @@ class Given:
 
 
 @entries("__call__")
-class BoundFunc(Bound, CompiledByValue):
+class BoundFunc(Bound, CompiledByValue, metaclass=PublicNames):
     """A func bound to an object, which is its `self`."""
+
+    _public = ""
 
     def in_words(self) -> str:
         return f"the func {self.func.source.name}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import DiffsimError, Span
+from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entry
 
 Handler = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
@@ -19,7 +20,7 @@ def _intrinsic(name: str) -> Intrinsic:
     return _intrinsics[name]
 
 
-class Intrinsic:
+class Intrinsic(metaclass=PublicNames):
     """A function of the language that is not an op: how it is translated, and what it does in Python.
 
     There is one per name, which pickling and copying keep: `ds.static` is recognized by identity.
@@ -31,6 +32,8 @@ class Intrinsic:
         in_python: what a call outside kernels does.
         lazy: whether `in_kernel` gets the syntax of the arguments instead of their values.
     """
+
+    _public = ""
 
     def __init__(
         self,

@@ -23,9 +23,13 @@ from diffsim.lang.host.signatures import checked_methods, need_number, need_size
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types import linalg
 from diffsim.lang.types.arrays import OPERATORS, answers, checked_index
+from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entries, entry
 
 _set = object.__setattr__
+# Names for `dir` and for advice, besides the methods of `linalg`; and those that make others.
+_PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
+_MAKERS = "cols diag field identity ndarray one rows unit zero".split()
 Function = Callable[[Any, Any], Any]
 
 
@@ -45,7 +49,7 @@ def _reflected(function: Function) -> Callable[[Matrix, Any], Any]:
 @checked_methods(
     "__init__ field ndarray zero one identity unit diag rows cols to_numpy to_list fill cast"
 )
-class Matrix(OpDispatch, CompiledByValue):
+class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
     """A small vector or matrix of numbers.
 
     Args:
@@ -58,6 +62,8 @@ class Matrix(OpDispatch, CompiledByValue):
         typed: whether its type was given; a matrix without adopts the precision of its context.
         provenance: where it was read, while a tape records (`runtime.fields.read_values.Provenance`).
     """
+
+    _public = " ".join((*_PUBLIC, *_MAKERS, *linalg.METHODS))
 
     __slots__ = ("at", "entries", "owner", "provenance", "typed")
     __array_priority__ = 100  # NumPy's older protocol: `array * vector` then asks the vector
@@ -177,6 +183,7 @@ class Matrix(OpDispatch, CompiledByValue):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """(n,) of a vector, (n, m) of a matrix."""
         return self.entries.shape
 
     @property
@@ -439,9 +446,6 @@ class Matrix(OpDispatch, CompiledByValue):
             return ""
         return f"it has {len(self.entries)} elements, the first is .{name[0] if named[0] == 0 else 'x'}"
 
-    def __dir__(self) -> list[str]:
-        return [*(n for n in object.__dir__(self) if n.startswith("__")), *_PUBLIC, *linalg.METHODS]
-
     def __copy__(self) -> Matrix:
         made = Matrix(self.entries)
         made.typed, made.provenance = self.typed, self.provenance  # no owner: a copy may be changed
@@ -498,8 +502,6 @@ for _name in linalg.METHODS:
 
 
 _STATE = frozenset(Matrix.__slots__)
-_PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
-"""Names for `dir` and for advice, besides the methods of `linalg`."""
 
 
 def _no_operand(thing: object) -> KernelTypeError:

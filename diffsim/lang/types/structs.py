@@ -26,6 +26,7 @@ from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.host.unsupported import close_to, no_attribute
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
+from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entries
 
 # Functions that Python itself, from 3.14 on, adds to a class for its annotations (PEP 649).
@@ -34,7 +35,7 @@ _OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
 
 @entries("__call__ __mro_entries__")
 @checked_methods("field")
-class StructType(Named):
+class StructType(Named, metaclass=PublicNames):
     """The type of a struct; made by `ds.types.struct(...)` or `@ds.dataclass`.
 
     Calling it makes a struct: members are given by position or by name, missing ones are 0.
@@ -44,6 +45,8 @@ class StructType(Named):
         methods: the `@ds.func`s of the class that `ds.dataclass` decorated.
         made_of: that class; None for a type made by `ds.types.struct`, until a class inherits from it.
     """
+
+    _public = "field members"
 
     made_of: type | None = None
 
@@ -227,8 +230,10 @@ _RESERVED = frozenset(
 
 
 @entries()
-class Struct(CompiledByValue):
+class Struct(CompiledByValue, metaclass=PublicNames):
     """A struct in Python: `p.pos`, `p.mass = 2.0`."""
+
+    _public = "to_dict"
 
     __slots__ = ("_type", "_values")
 

@@ -21,6 +21,7 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.optim.steps.gradient_norm import length_of, norm_kernel, not_finite
 from diffsim.optim.steps.parameters import named_fields
 from diffsim.optim.steps.schedules import Schedule, rate_at, schedule_of
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
@@ -28,7 +29,7 @@ from diffsim.tracebacks import entries
 
 @entries("step reset gradient_norm state_dict load_state_dict")
 @checked_methods("__init__ step reset gradient_norm state_dict load_state_dict")
-class Optimizer(Explained):
+class Optimizer(Explained, metaclass=PublicNames):
     """Moves fields by their gradients; `Adam` and `SGD` say how.
 
     Args:
@@ -44,6 +45,9 @@ class Optimizer(Explained):
         moments: what is kept, by the name of the moment and of the parameter.
     """
 
+    _public = (
+        "fields gradient_norm iteration load_state_dict lr moments rate reset scale state_dict step"
+    )
     _words = "an optimiser"
     _advice = peer_names.OF_OPTIMIZERS
 

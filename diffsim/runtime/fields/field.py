@@ -26,6 +26,7 @@ from diffsim.lang.host.field_like import FieldLike
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.matrix import Matrix
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields import display
 from diffsim.runtime.fields.adjoints import (
     NO_DUALS,
@@ -63,8 +64,8 @@ from diffsim.tracebacks import IS_OWN, entries, entry
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
 _numbers = itertools.count()
 _PUBLIC = (
-    "assign copy_from dtype dual element fill from_numpy from_torch grad m mark_written n name "
-    "needs_dual needs_grad parent placed shape to_numpy to_torch"
+    "assign copy_from dtype dual fill from_numpy from_torch grad m mark_written n name "
+    "needs_dual needs_grad parent shape snode to_gpuarray to_numpy to_torch"
 ).split()
 """The public attributes, as `dir` and messages list them."""
 _FIXED = frozenset(["dtype", "element", "is_dual", "is_grad", "number", "versions"])
@@ -90,7 +91,7 @@ _ASSIGNED = {
 
 @entries("__setattr__ __delattr__ __getattr__")
 @checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
-class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
+class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike, metaclass=PublicNames):
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
 
     Attributes:
@@ -103,6 +104,8 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
         duals: where forward mode computes its tangents: `dual`, and others by how many there are at once.
         number: that no other field of this process has, or ever had.
     """
+
+    _public = " ".join(_PUBLIC)
 
     dtype: ScalarType
     _mem: Mem
@@ -269,9 +272,6 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
             hint = f"write {self._array_text()}.{name}"
         raise no_attribute(self.in_words(), name, _PUBLIC, hint)
 
-    def __dir__(self) -> list[str]:
-        return [*_PUBLIC, *(name for name in object.__dir__(self) if name.startswith("__"))]
-
     @property
     def name(self) -> str:
         """The name given, or that of a variable, as far as there is one."""
@@ -305,6 +305,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The number of elements along each axis; () for a single one."""
         if self._shape is None:
             try:
                 self._not_placed()
@@ -340,6 +341,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
     @property
     def needs_grad(self) -> bool:
+        """Whether it was declared with a gradient."""
         return self.declares_grad
 
     @property
@@ -349,6 +351,7 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike):
 
     @property
     def needs_dual(self) -> bool:
+        """Whether it was declared with tangents, for forward mode."""
         return self.declares_dual
 
     @property

@@ -22,6 +22,7 @@ from diffsim.ir.op import NotDifferentiable, Op, Tracked, Zero
 from diffsim.ir.types import Type, f64, i64, tensor
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix, owner_name
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
 from diffsim.runtime.recorder import Recorder
@@ -32,7 +33,7 @@ from diffsim.tracebacks import entries
 @entries(
     but="__init__ __copy__ __deepcopy__ __reduce__ follows belongs_to receive take in_field apply"
 )
-class Recorded(Tracked):
+class Recorded(Tracked, metaclass=PublicNames):
     """A number, vector or matrix that a kernel returned while a tape was recording, or made of such.
 
     `+ - * / **`, `abs`, comparisons and functions such as `ds.sin` take it, `field[i] = r` stores it, and
@@ -45,6 +46,8 @@ class Recorded(Tracked):
         grad: in the backward pass, the gradient that has come in so far; None: nothing yet.
         tangent: in forward mode, its tangents, one for each seed.
     """
+
+    _public = "grad value"
 
     __slots__ = ("array", "grad", "record", "tangent", "tape")
     # None tells NumPy to leave the operator to this class (NEP 13): `array * r` must be recorded as one op.

@@ -16,6 +16,7 @@ from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.structs import Struct, StructType, nameless_struct, struct_type
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.adjoints import no_dual
 from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.conversions import index_of
@@ -25,15 +26,15 @@ from diffsim.runtime.fields.variable_names import name_of
 from diffsim.tracebacks import entries, entry
 
 _METHODS = (
-    "copy_from dual fill from_numpy get_member_field grad keys name needs_dual needs_grad parent placed "
-    "shape to_numpy type"
+    "copy_from dual fill from_numpy get_member_field grad keys name needs_dual needs_grad parent shape "
+    "snode to_numpy"
 ).split()
 """The public attributes besides the members, as `dir` and messages list them."""
 
 
 @entries(but="__init__ __dir__ fields call_it in_words")
 @checked_methods("fill to_numpy from_numpy copy_from")
-class StructField(FieldProtocols, StructFieldLike):
+class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
 
     `particles.pos` is the field of a member; `particles[i]` an element, whose members can be read and
@@ -42,6 +43,8 @@ class StructField(FieldProtocols, StructFieldLike):
     Attributes:
         type: the type of its elements.
     """
+
+    _public = " ".join(_METHODS)
 
     type: StructType
     _struct: dict[str, Any]
@@ -106,6 +109,7 @@ class StructField(FieldProtocols, StructFieldLike):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The number of elements along each axis."""
         shape: tuple[int, ...] = self._first().shape
         return shape
 
@@ -122,6 +126,7 @@ class StructField(FieldProtocols, StructFieldLike):
 
     @property
     def needs_grad(self) -> bool:
+        """Whether a member was declared with a gradient."""
         return any(f.needs_grad for f in self._struct.values())
 
     @property
@@ -133,6 +138,7 @@ class StructField(FieldProtocols, StructFieldLike):
 
     @property
     def needs_dual(self) -> bool:
+        """Whether a member was declared with tangents, for forward mode."""
         return any(f.needs_dual for f in self._struct.values())
 
     @property

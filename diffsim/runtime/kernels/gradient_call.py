@@ -28,6 +28,7 @@ from diffsim.ir.types import an, size_of
 from diffsim.lang.host.signatures import checked_methods, need_whole
 from diffsim.lang.types.descriptions import describe
 from diffsim.passes.autodiff.activity import missing_gradient
+from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
@@ -281,11 +282,13 @@ class GradientCall:
 
 
 @checked_methods("ir llvm ptx")
-class GradKernel:
+class GradKernel(metaclass=PublicNames):
     """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read.
 
     If the kernel returns something that depends on them, `kernel.grad(..., returned=g)` gives its gradient.
     """
+
+    _public = "ir llvm ptx"
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel

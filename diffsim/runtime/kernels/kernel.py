@@ -29,6 +29,7 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_path
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.structs import StructType
+from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
 from diffsim.runtime.fields.field import Field
@@ -66,13 +67,15 @@ _OWN_ARRAYS = frozenset((np.ndarray, Field))
 
 @entries("__reduce__")
 @checked_methods("ir show llvm ptx")
-class Kernel(Named):
+class Kernel(Named, metaclass=PublicNames):
     """A compiled function over fields; made by `@ds.kernel`.
 
     Calling it launches it. `kernel.grad(...)` launches its adjoint, with the arguments of the launch it
     belongs to. `kernel.ir()`, `kernel.llvm()` and `kernel.ptx()` show what became of it, and so do the
     same methods of `kernel.grad`.
     """
+
+    _public = "grad ir jvp llvm ptx show specialize"
 
     _diffsim_kernel = True
 
@@ -466,14 +469,19 @@ class Kernel(Named):
         return f"<kernel {self.source.name}>"
 
 
-class BoundKernel(Bound):
+class BoundKernel(Bound, metaclass=PublicNames):
     """A kernel accessed through an object, which it keeps alive."""
+
+    _public = ""
 
     __slots__ = ("kernel", "owner")
 
     def __init__(self, kernel: Kernel, owner: object) -> None:
         self.kernel = kernel
         self.owner = owner
+
+    def __dir__(self) -> list[str]:
+        return dir(self.kernel)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diffsim.errors import FieldError, Span
 from diffsim.lang.host.signatures import checked_methods
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.layouts.layout_tree import Node
 from diffsim.runtime.session import session
@@ -13,8 +14,10 @@ from diffsim.tracebacks import entries
 
 @entries("finalize")
 @checked_methods("finalize")
-class FieldsBuilder(Node):
+class FieldsBuilder(Node, metaclass=PublicNames):
     """A layout tree beside `ds.root`: `fb.dense(ds.i, n).place(x)`, then `tree = fb.finalize()`."""
+
+    _public = "finalize"
 
     def __init__(self) -> None:
         super().__init__(None, {}, "root")

@@ -22,6 +22,7 @@ from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.field_like import NodeLike
 from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.types.descriptions import describe
+from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.constructors import checked_offset, checked_shape
 from diffsim.runtime.fields.display import summary
 from diffsim.runtime.fields.field import Field
@@ -37,8 +38,10 @@ SPARSE = ("pointer", "hash", "bitmasked", "dynamic")
 """The kinds of nodes whose cells are active or not."""
 
 
-class Axes:
+class Axes(metaclass=PublicNames):
     """One or several axes: `ds.i`, `ds.ij`, `ds.axes(0, 1)`."""
+
+    _public = ""
 
     def __init__(self, *numbers: int) -> None:
         self.numbers = numbers
@@ -70,7 +73,7 @@ def axes(*numbers: int) -> Axes:
 
 @entries("place __reduce_ex__ deactivate_all parent")
 @checked_methods("dense pointer hash bitmasked dynamic lazy_grad lazy_dual")
-class Node(NodeLike):
+class Node(NodeLike, metaclass=PublicNames):
     """A node of the tree: some axes with their sizes, inside another node.
 
     Attributes:
@@ -79,6 +82,11 @@ class Node(NodeLike):
             around it; None: there is none.
         fields: those placed here or below: a tree does not keep them.
     """
+
+    _public = (
+        "bitmasked bytes_in_use deactivate_all dense dynamic fields finalized lazy_dual "
+        "lazy_grad parent place pointer shape"
+    )
 
     finalized = False
     """Whether the whole tree is complete, of its root."""
@@ -373,6 +381,7 @@ class Node(NodeLike):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The number of cells along each axis that it or a node above it divides."""
         sizes = self._totals()
         return tuple(sizes[a] for a in sorted(sizes))
 

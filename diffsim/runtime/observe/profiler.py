@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool
 from diffsim.lang.host.unsupported import no_attribute
+from diffsim.public_names import names_of_module
 from diffsim.runtime.memory.storage import MemorySpace
 from diffsim.runtime.observe.time_table import KernelTime, TimeTable
 from diffsim.runtime.session import session
@@ -35,6 +36,7 @@ __all__ = [
     "query_kernel_profiler_info",
     "table",
 ]
+__dir__ = names_of_module(__all__)
 
 
 class KernelTimer:

@@ -11,6 +11,7 @@ from typing import Any
 from diffsim.errors import memory_size, shown
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import Explained
+from diffsim.public_names import PublicNames
 from diffsim.runtime.files import write_file
 from diffsim.tools.page.packing import pack
 from diffsim.tools.pictures.arrays import path_of, refuse
@@ -34,7 +35,7 @@ _ADVICE = {
 
 
 @checked_methods("__init__ add_frames add_points add_loss write")
-class Player(Explained):
+class Player(Explained, metaclass=PublicNames):
     """One HTML file with films side by side: play, pause, scrub, speed, keys; with the curve of a loss.
 
         player = ds.tools.Player("A wave that becomes a pattern")
@@ -51,6 +52,8 @@ class Player(Explained):
         unit: of the `dt` of all films: "s", or "iterations" for films of a training (with dt=1).
         max_bytes: the largest size of the file.
     """
+
+    _public = "add_frames add_loss add_points write"
 
     _words = "a player"
     _advice = _ADVICE

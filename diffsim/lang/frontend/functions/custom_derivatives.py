@@ -39,10 +39,13 @@ from diffsim.lang.host.source import Source
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
+from diffsim.public_names import PublicNames
 
 
-class Adjoint:
+class Adjoint(metaclass=PublicNames):
     """The type of `ds.adjoint`: `ds.adjoint[x] += v` adds to the adjoint of the parameter x."""
+
+    _public = ""
 
     def __getitem__(self, key: object) -> Evaluated:
         raise DiffsimError(

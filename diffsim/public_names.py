@@ -1,0 +1,57 @@
+"""What `dir`, completion and `help` show of the classes and modules that users meet.
+
+Modules of diffsim share attributes with one another that are no part of its interface. A class names those
+that are, in `_public`; the stubs for type checkers, the reference and the tests go by the same lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class PublicNames(type):
+    """Metaclass of classes that users meet: `dir` shows the names in `_public`, of bases too.
+
+    A class that a program derives from one of them shows all that it defines.
+    """
+
+    def __init__(cls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> None:
+        super().__init__(name, bases, space)
+        # Not where a class lists the names itself, as those of structs depend on their members.
+        if not any("__dir__" in vars(base) for base in cls.__mro__[:-1]):
+            type.__setattr__(cls, "__dir__", _names_of_instance)
+
+    def __dir__(cls) -> list[str]:
+        return _shown(super().__dir__(), _public(cls))
+
+
+def _names_of_instance(self: Any) -> list[str]:
+    cls = type(self)
+    own = set() if _is_ours(cls) else set(getattr(self, "__dict__", ()))
+    return _shown(object.__dir__(self), _public(cls) | own)
+
+
+def _public(cls: type) -> set[str]:
+    found: set[str] = set()
+    for base in cls.__mro__:
+        listed = vars(base).get("_public")
+        if listed is not None:
+            found.update(listed.split())
+        elif not _is_ours(base):
+            found.update(n for n in vars(base) if not n.startswith("_"))
+    return found
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("diffsim.")
+
+
+def _shown(names: Iterable[str], public: set[str]) -> list[str]:
+    """Keep Python's own names, such as `__class__`, and the public ones."""
+    return sorted(n for n in names if n in public or n.startswith("__"))
+
+
+def names_of_module(public: list[str]) -> Callable[[], list[str]]:
+    """Return the `__dir__` of a module with these names."""
+    return lambda: [*public, "__all__", "__doc__", "__file__", "__name__"]
