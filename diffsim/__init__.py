@@ -86,7 +86,7 @@ from diffsim.ir.types import u8 as uint8
 from diffsim.ir.types import u16 as uint16
 from diffsim.ir.types import u32 as uint32
 from diffsim.ir.types import u64 as uint64
-from diffsim.lang.builtins.bits import bit_shr
+from diffsim.lang.builtins.bits import bit_cast, bit_shr
 from diffsim.lang.builtins.compile_time import (
     assume_in_range,
     block_local,
@@ -315,6 +315,7 @@ __all__ = [
     "atomic_sub",
     "atomic_xor",
     "axes",
+    "bit_cast",
     "bit_sar",
     "bit_shl",
     "bit_shr",

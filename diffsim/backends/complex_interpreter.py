@@ -107,7 +107,9 @@ class ComplexInterpreter(Interpreter):
             return self.applied(s, args)
         operands = list(zip(args, s.args, strict=True))
         real = self.applied(s, [converted(np.real(x), v.type.scalar) for x, v in operands])
-        if not s.out.type.is_float or s.op.continuation is BY_REAL_PART:
+        constant = s.op.continuation is BY_REAL_PART
+        # Integers have no imaginary part; bits of a float would lose it without a word.
+        if constant or not (s.out.type.is_float or s.op.continuation is UNKNOWN):
             return real
         # Integers and booleans choose elements and sides, and stay what they are.
         numbers = [_complex(x) if v.type.is_float else x for x, v in operands]

@@ -236,8 +236,7 @@ class Builder:
                 values += (a if a.type.scalar is scalar else self._convert(a, scalar, letter),)
             else:
                 values += (self.const(a, scalar),)
-        result = bool_ if op.result == "b" else groups[op.result]
-        t = tensor(result, shape)
+        t = tensor(op.result_type(groups), shape)
         # The order matters: what is constant needs no formula, and a formula no statement of the op
         # itself.
         return (

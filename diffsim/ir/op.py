@@ -12,7 +12,7 @@ reason the user will read. Nor has `continuation`, by which the complex step che
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
-from diffsim.ir.types import ScalarType, Type, converted
+from diffsim.ir.types import ScalarType, Type, bool_, converted, of_width
 from diffsim.public_names import PublicNames
 from diffsim.tracebacks import UserError
 
@@ -183,8 +183,9 @@ class Op(metaclass=PublicNames):
         name: the op's name in the IR and, for public ops, in `ds`.
         signature: "N N -> N": a letter for each operand; equal letters become one type by promotion.
             F float, I integer, N number, B boolean, J integer or boolean, T anything; a result `b`
-            is boolean. Ops with a `infer_type` work on tensors as wholes, and their letters only name
-            the kind of each operand (V tensor, S scalar).
+            is boolean, `i` and `f` an integer and a float as wide as the operand. Ops with a `infer_type`
+            work on tensors as wholes, and their letters only name the kind of each operand (V tensor,
+            S scalar).
         doc: one sentence, with units where there are any.
         ref: NumPy reference.
         lowering: how backends compute it on scalars.
@@ -248,6 +249,14 @@ class Op(metaclass=PublicNames):
     def sign(self) -> str:
         """Return the op as the user writes it: "+", "ds.sin"."""
         return _SIGNS.get(self.name, f"ds.{self.name}")
+
+    def result_type(self, types: Mapping[str, ScalarType]) -> ScalarType:
+        """Return the scalar type of the result of an elementwise op, given that of each letter."""
+        if self.result in types:
+            return types[self.result]
+        if self.result == "b":
+            return bool_
+        return of_width(self.result, types[self.operands[0]].bits)
 
     def formula(self, functions: Container[str]) -> Callable[..., Value] | None:
         """Return the formula for a target with only these functions; None: it needs or has none."""

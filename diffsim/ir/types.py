@@ -130,6 +130,11 @@ def scalar(name: str) -> ScalarType:
     return SCALARS[name]
 
 
+def of_width(kind: str, bits: int) -> ScalarType:
+    """Return the type of that kind ("f", "i", "u") and width: `of_width("i", 32)` is i32."""
+    return SCALARS[f"{kind}{bits}"]
+
+
 _LARGEST = 2**1024
 """Integers from here on are no floats."""
 

@@ -24,7 +24,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.op import TABLE
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.traversal import blocks, custom_rule_blocks, entered, has_effects, outs, uses
-from diffsim.ir.types import TensorType, bool_
+from diffsim.ir.types import ScalarType, TensorType, bool_
 
 
 def verify(kernel: Kernel, after: str = "") -> Kernel:
@@ -208,12 +208,12 @@ def _let_types(stmt: Let) -> None:
     # The letters of a signature say nothing about their types (see `Op`).
     if op.infer_type is not None or op.name == "cast":
         return
-    groups: dict[str, object] = {}
+    groups: dict[str, ScalarType] = {}
     for letter, a in zip(op.operands, args, strict=True):
         if groups.setdefault(letter, a.type.scalar) is not a.type.scalar:
             raise _Malformed(f"operands of {op.name} differ in type", stmt)
         if isinstance(a.type, TensorType) and a.type.shape != out.type.shape:
             raise _Malformed(f"operand of {op.name} has another shape than the result", stmt)
-    want = bool_ if op.result == "b" else groups[op.result]
+    want = op.result_type(groups)
     if out.type.scalar is not want:
         raise _Malformed(f"result of {op.name} should be {want}", stmt)

@@ -102,6 +102,8 @@ def types_of(row):
     """The scalar types that a row is tested with."""
     if row.name == "random_u64":
         return [u64]
+    if row.name == "float_of_bits":
+        return [i32, i64]
     (letter,) = set(row.operands) - {"B"} or {"B"}
     return TYPES_OF[letter]
 
@@ -168,7 +170,7 @@ def test_row_is_complete(row):
         assert (
             row.vjp is ZERO or isinstance(row.vjp, NotDifferentiable) or row.infer_type is not None
         )
-    assert row.result in {"", "b", *row.operands}
+    assert row.result in {"", "b", "i", "f", *row.operands}
 
 
 def test_public_names_are_rows():
@@ -212,7 +214,7 @@ def test_interpreter_follows_the_reference(row, t):
     (have,) = Program(row, inputs).interpret()
     want = np.asarray(reference(row, inputs)).astype(have.dtype)
     np.testing.assert_array_equal(have, want)
-    assert have.dtype == (np.bool_ if row.result == "b" else t.numpy)
+    assert have.dtype == row.result_type(dict.fromkeys(row.operands, t)).numpy
 
 
 EXPANDED = [(row, t) for row, t in CASES if row.formula(())]
@@ -245,7 +247,7 @@ def test_of_pythons_numbers_it_is_one(row):
     for t in types_of(row):
         for lane in range(3):
             args = [x[lane].item() for _, x in draw(row, t, 3, seed=13)]
-            want = {"b": bool}.get(row.result) or type(args[-1])
+            want = {"b": bool, "i": int, "f": float}.get(row.result) or type(args[-1])
             assert type(row(*args)) is want, args
 
 

@@ -431,6 +431,8 @@ class FunctionLowering:
             return self.call_function(how, t, [self.name(a) for a in args])
         elif op.name == "cast":
             return self.cast(args[0], t)
+        elif op.name in ("float_bits", "float_of_bits"):
+            return self.assign(f"bitcast {self.typed(args[0])} to {out}")
         elif op.name == "neg":
             if t.is_float:
                 return self.assign(f"fneg {self.module.flags} {self.typed(args[0])}")

@@ -381,6 +381,22 @@ cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose t
               vjp=(lambda g, x, y: cast_to(g, x.type.scalar),),
              continuation=ANALYTIC, sample=[(-4, 4)], public=False)
 
+# Two rows, as each direction has another answer to "what is its derivative?". Bits of a float that
+# derivatives flow through are refused in every adjoint (`check_bits`), so those that make a float have none.
+float_bits: Op = op("float_bits", "F -> i", "The bits of a float as an integer of its width.",
+                    ref=lambda x: np.asarray(x).view(f"i{np.asarray(x).itemsize}")[()],
+                    lowering=CUSTOM_LOWERING,
+                    vjp=NotDifferentiable(
+                        "the bits of a float have no derivative by it, and what is computed of them loses it",
+                        "say that the number counts as a constant there: "
+                        "ds.bit_cast(ds.stop_grad(x), ds.i32)"),
+                    continuation=UNKNOWN, sample=[(-4, 4)], public=False)
+
+float_of_bits: Op = op("float_of_bits", "I -> f", "The float whose bits an integer of its width has.",
+                       ref=lambda x: np.asarray(x).view(f"f{np.asarray(x).itemsize}")[()],
+                       lowering=CUSTOM_LOWERING, vjp=ZERO, continuation=BY_REAL_PART,
+                       sample=[(1, 2000000000)], public=False)
+
 # A row rather than nothing at all: the op must survive until the reverse pass has read its rule.
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
                    lowering=Expand(lambda x: x), vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4)])

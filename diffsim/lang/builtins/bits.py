@@ -1,4 +1,4 @@
-"""Functions of the bits of integers: `ds.bit_shr`, `ds.math.popcnt`, `ds.math.clz`.
+"""Functions of bits: `ds.bit_cast`, and of integers `ds.bit_shr`, `ds.math.popcnt`, `ds.math.clz`.
 
 Formulas: H. S. Warren, Hacker's Delight, 2nd edition, sections 5-1 (ones) and 5-3 (leading zeros). In Python
 a plain integer has the 32 bits of the default type, an element of an array those of its type.
@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import KernelTypeError, Span, shown
+from diffsim.errors import AutodiffError, KernelTypeError, Span, shown
 from diffsim.ir import builder_stack
 from diffsim.ir.builder_stack import emit
 from diffsim.ir.nodes import Const, Value
-from diffsim.ir.types import ScalarType, u8, u16, u32, u64
+from diffsim.ir.op import TABLE, NotDifferentiable, Tracked
+from diffsim.ir.types import ScalarType, an, from_numpy, u8, u16, u32, u64
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Evaluated
+from diffsim.lang.host.annotations import as_of_now, scalar_type
+from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -157,4 +160,66 @@ bit_shr = _of_bits(
     _shift_in_python,
     ("x", "n"),
     module="ds",
+)
+
+
+def _bit_cast(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Evaluated:
+    args = [*args, *(kwargs.pop(p) for p in ("obj", "dtype")[len(args) :] if p in kwargs)]
+    to = as_of_now(args[1]) if len(args) == 2 else None
+    if kwargs or not isinstance(to, ScalarType):
+        raise cx.type_error(
+            node, "ds.bit_cast takes a value and a type", "write ds.bit_cast(x, ds.i32)"
+        )
+    v = cx.value(args[0], node)
+    problem = _no_bit_cast(v.type.scalar, to)
+    if problem:
+        raise cx.type_error(node, problem, _AS_WIDE)
+    b = cx.builder
+    if v.type.is_float:
+        v = b.named("float_bits", v)
+    # Integers of one width keep their bits when they are converted.
+    return b.cast(b.named("float_of_bits", v) if to.is_float else v, to)
+
+
+_AS_WIDE = "take a type as wide: ds.i32 for an f32, ds.i64 for an f64"
+
+
+def _no_bit_cast(have: ScalarType, to: ScalarType) -> str:
+    """Return why the bits of one type are none of the other; empty: they are."""
+    if not have.is_bool and not to.is_bool and have.bits == to.bits:
+        return ""
+    return f"ds.bit_cast keeps all bits, and {an(have)} has {have.bits}, {an(to)} {to.bits}"
+
+
+def _bit_cast_in_python(obj: Any, dtype: Any) -> Any:
+    to = scalar_type(as_of_now(dtype))
+    if isinstance(obj, Tracked):
+        # A number that a tape follows, or that was read out of a field on one.
+        rule = TABLE["float_bits"].vjp
+        assert isinstance(rule, NotDifferentiable)
+        raise AutodiffError(rule.why, Span.of_caller(), hint=rule.hint)
+    given = obj.entries if isinstance(obj, Matrix) else np.asarray(obj)
+    typed = isinstance(obj, (np.ndarray, np.generic)) or getattr(obj, "typed", False)
+    if not typed:
+        # Numbers without a type have the default one.
+        default = runtime().default_fp() if given.dtype.kind == "f" else runtime().default_ip()
+        given = given.astype(default.numpy)
+    have = from_numpy(given.dtype)
+    problem = shown(obj) + " is no number" if have is None else _no_bit_cast(have, to)
+    if problem:
+        raise KernelTypeError(problem, Span.of_caller(), hint=_AS_WIDE)
+    made = np.ascontiguousarray(given).view(to.numpy).reshape(given.shape)
+    if isinstance(obj, Matrix):
+        return Matrix(made, to)
+    return made[()] if typed else made.item()
+
+
+bit_cast = Intrinsic(
+    "bit_cast",
+    "The value in another type of the same width with the same bits: `ds.bit_cast(1.0, ds.i32)` is "
+    "0x3f800000. A gradient by a float whose bits are taken is refused.",
+    _bit_cast,
+    _bit_cast_in_python,
 )

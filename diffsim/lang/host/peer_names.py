@@ -89,7 +89,6 @@ TAICHI: dict[str, dict[str, str]] = {
         "clz": "write ds.math.clz(a)",
         "mod": "write a % b, or ds.raw_mod(a, b) for C's",
         "frexp": "NumPy can: np.frexp(x.to_numpy())",
-        "bit_cast": "NumPy can: x.to_numpy().view(np.int32)",
     },
     "Tools": {
         "sparse_matrix_builder": "write ds.types.sparse_matrix_builder()",

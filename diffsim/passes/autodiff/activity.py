@@ -27,8 +27,8 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.op import Zero
-from diffsim.ir.traversal import task_statements
+from diffsim.ir.op import NotDifferentiable, Zero
+from diffsim.ir.traversal import blocks, task_statements
 
 _HIDDEN = ("temp", "scratch")
 
@@ -177,6 +177,32 @@ class Activity:
                 self.temps.add(s.mem)
             elif not self.is_active(s.mem) and s.mem.dtype.is_float and s not in self.leaks:
                 self.leaks.append(s)
+
+
+def check_bits(kernel: Kernel, activity: Activity) -> None:
+    """Refuse ops whose integer results lose a derivative, such as the bits of a float.
+
+    Integers have no adjoint that would lead back to such an op, so it is looked for here.
+
+    Raises:
+        AutodiffError: with the line.
+    """
+    for task in kernel.tasks:
+        todo = [task.body]
+        while todo:
+            for s in todo.pop().stmts:
+                if isinstance(s, Let) and not s.out.type.is_float:
+                    _check_no_loss(s, activity)
+                # The body of a call with a gradient of its own is not differentiated.
+                if not (isinstance(s, CustomCall) and s.is_given):
+                    todo += blocks(s)
+
+
+def _check_no_loss(s: Let, activity: Activity) -> None:
+    rules = [s.op.rule(k) for k, a in enumerate(s.args) if a in activity.values | activity.second]
+    for rule in rules:
+        if isinstance(rule, NotDifferentiable):
+            raise AutodiffError(rule.why, s.span, hint=rule.hint)
 
 
 def read_after_leak(kernel: Kernel, activity: Activity) -> frozenset[Mem]:

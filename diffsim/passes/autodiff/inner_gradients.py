@@ -16,7 +16,7 @@ from diffsim.errors import AutodiffError
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Atomic, Block, Gradient, Kernel, Stmt, Store, Task, zero
 from diffsim.ir.traversal import Rewriter, statements, task_statements
-from diffsim.passes.autodiff.activity import Activity
+from diffsim.passes.autodiff.activity import Activity, check_bits
 from diffsim.passes.autodiff.region_adjoint import Adjoints, Reverser
 
 
@@ -54,8 +54,9 @@ class _Expander(Rewriter):
         # Only the parameters are active: `ds.grad(f)(x)` is the derivative with respect to x alone, and
         # what f loads from memory is constant in it. A derivative through those loads is found by the
         # outer reversal.
-        active = Activity(region, frozenset(), params).values
-        work = Reverser(Builder(s.span), active, is_inner=True)
+        active = Activity(region, frozenset(), params)
+        check_bits(region, active)
+        work = Reverser(Builder(s.span), active.values, is_inner=True)
         work.env.update(zip(params, args, strict=True))
         adj: Adjoints = {}
         with work.builder, work.builder.block() as stmts:

@@ -35,7 +35,7 @@ from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import i64
 from diffsim.passes.analysis.affine import definitions, updated_element
 from diffsim.passes.autodiff.access_rules import check_access
-from diffsim.passes.autodiff.activity import Activity
+from diffsim.passes.autodiff.activity import Activity, check_bits
 from diffsim.passes.autodiff.custom_calls import check_custom_rules
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.load_log import Logged, TaskLog, log_loads
@@ -257,6 +257,7 @@ def _differentiated(
     activity = Activity(kernel, frozenset() if how.detached else None)
     work = _Reverser(logs, activity, internal, again=how.again)
     check_custom_rules(kernel, activity)
+    check_bits(kernel, activity)
     adjoint = eliminate_dead_code(work.kernel(), internal)
     # 2. Loops that would save too much are reversed in segments, by a second run of the same reversal.
     # Most kernels have none, so the common case pays for one run.

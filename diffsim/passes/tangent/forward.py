@@ -27,7 +27,7 @@ from diffsim.ir.traversal import statements, task_statements
 from diffsim.ir.types import size_of, tensor
 from diffsim.passes.analysis.affine import element_of, task_definitions
 from diffsim.passes.analysis.ownership import written_by_others
-from diffsim.passes.autodiff.activity import Activity
+from diffsim.passes.autodiff.activity import Activity, check_bits
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.tangent.op_tangents import TangentBuilder
 from diffsim.passes.tangent.region_tangents import TangentEmitter
@@ -74,6 +74,7 @@ def differentiate(
         _refuse_given(kernel, Activity(kernel, sources, varying))
         kernel = inline_bodies(kernel, but_linear=True)
     activity = Activity(kernel, sources, varying)
+    check_bits(kernel, activity)
     work = _Forward(kernel, activity, width, varying)
     ir = eliminate_dead_code(work.kernel())
     return Tangent(ir, tuple(activity.leaks), kernel.result in work.emitter.hidden)
