@@ -335,7 +335,7 @@ class Tape(Drawn, metaclass=PublicNames):
 
         Raises:
             AutodiffError: nothing was recorded, `ds.init` was called since, a kernel uses other
-                fields now; the tape holds what cannot run without Python (see docs/autodiff.md); no
+                fields now; the tape holds what cannot run without Python (see docs/replay.md); no
                 launch has such an argument, or the launches had different ones.
             KernelStateError: a number that was compiled in has changed.
             AccessError: a check in a kernel (`debug=True`) failed.

@@ -101,9 +101,37 @@ def test_every_page_has_one_place_in_the_order(website, pages):
             uri for p in (part.values() if isinstance(part, dict) else part) for uri in listed(p)
         ]
 
-    order = listed(website.navigation(pages))
+    order = listed(website.order.navigation(pages))
     assert sorted(order) == sorted(pages)
     assert order[0] == "index.md"
+
+
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+
+
+def test_the_first_line_of_a_page_says_what_it_is_and_for_whom(website):
+    assert [p.name for p in DOCS if not website.order.FIRST_LINE.match(p.read_text("utf-8"))] == []
+
+
+def test_every_page_is_in_a_section_of_its_own_kind(website):
+    texts = {p.stem: p.read_text("utf-8") for p in DOCS}
+    wrong = [
+        name
+        for kind, sections in website.order.SECTIONS.items()
+        for names in sections.values()
+        for name in names.split()
+        if name in texts and website.order.kind_of(texts[name]) != kind
+    ]
+    assert wrong == []
+
+
+def test_a_page_that_no_list_names_comes_last_in_its_part(website):
+    page = "# New\n\n*Explanation. For those who try: a page.*\n"
+    assert website.order.sections("Explanation", {"new.md": page})[""] == ["new.md"]
+    assert (
+        "- [New](new.md): those who try: a page."
+        in website.order.part_pages({"new.md": page})["explanation.md"]
+    )
 
 
 PUBLIC = [f"ds.{name}" for name in dir(ds) if name[0] != "_"] + [

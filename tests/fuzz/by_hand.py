@@ -4,7 +4,7 @@ Three numbers `x`, `y` and the loss `l`. A program by hand launches kernels (som
 changed in between), then calls their gradients, last launch first, now and then twice. A program on a tape
 takes numbers through Python and back, or sets a gradient in its block. The reference is plain Python that
 multiplies by the derivatives of each line. Trips that nobody can see (`y[None] = math.sin(x[None])` where x
-leads to the loss in another way too: docs/autodiff.md) are left out.
+leads to the loss in another way too: docs/python-on-a-tape.md) are left out.
 """
 
 from __future__ import annotations

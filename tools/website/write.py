@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from diffsim.runtime.files import write_text  # noqa: E402 - this checkout, whatever is installed
-from tools.website import gallery, notebooks, reference  # noqa: E402
+from tools.website import gallery, notebooks, order, reference  # noqa: E402
 
 WHOLE_LINK = re.compile(r"(\[[^]]*\]\([^)]*\))")
 NAME = re.compile(r"`(?P<name>ds(?:\.\w+)+)(?:\([^`]*\))?`")
@@ -41,11 +41,6 @@ MOVED = {
     "docs/adr": "adr/index.md",
 }
 """Where files and folders of the repository are on the site, if not in their place."""
-
-GUIDE = """language autodiff which-derivative forward-mode jacobians hessians implicit custom-gradients
-decompositions inspect-gradients training networks bridges gpu gui tools debugging profiling command-line
-from-taichi from-warp ports""".split()
-HOW_IT_WORKS = ["architecture", "glossary", "add-an-op"]
 
 
 class DeadLinkError(Exception):
@@ -84,6 +79,7 @@ def pages() -> dict[str, str]:
         for uri, (path, text) in texts.items()
     }
     written |= {"adr/index.md": _decisions(), "notebooks/index.md": notebooks.index()}
+    written |= order.part_pages(written)
     return {**written, **gallery.pages(), **reference.pages()}
 
 
@@ -155,37 +151,6 @@ def _decisions() -> str:
     return "\n".join(lines) + "\n"
 
 
-def navigation(files: dict[str, str]) -> list[object]:
-    """The order of the pages: start, gallery, guide, reference, how it works."""
-    flat = {uri for uri in files if "/" not in uri}
-    last = {"index.md", "changelog.md", "contributing.md", "tests.md"}
-    guide = [f"{name}.md" for name in GUIDE]
-    inner = [f"{name}.md" for name in HOW_IT_WORKS]
-    new = sorted(flat - last - {*guide, *inner})  # a page that has no place in the lists yet
-    return [
-        {"Start": "index.md"},
-        {"Gallery": _folder(files, "gallery")},
-        {"Guide": [{"Notebooks": _folder(files, "notebooks")}, *guide, *new]},
-        {"Reference": _folder(files, "reference")},
-        {
-            "How it works": [
-                *inner,
-                {"Decisions": _folder(files, "adr")},
-                {"Measurements": _folder(files, "benchmarks")},
-                "contributing.md",
-                "tests.md",
-                "changelog.md",
-            ]
-        },
-    ]
-
-
-def _folder(files: dict[str, str], folder: str) -> list[str]:
-    index = f"{folder}/index.md"
-    inside = (uri for uri in files if uri.startswith(f"{folder}/") and uri != index)
-    return [index, *(inside if folder == "reference" else sorted(inside))]
-
-
 def copied(files: dict[str, str]) -> dict[str, Path]:
     """Files that are on the site as they are: pictures, players, and sources that pages link to."""
     found = {f"images/{p.name}": p for p in sorted((ROOT / "docs" / "images").iterdir())}
@@ -211,7 +176,7 @@ def write_site(folder: Path) -> None:
         shutil.copyfile(path, folder / "pages" / uri)
     inherited = os.path.relpath(ROOT / "tools" / "website" / "mkdocs.yml", folder)
     # JSON is YAML.
-    config = {"INHERIT": inherited, "nav": navigation(files)}
+    config = {"INHERIT": inherited, "nav": order.navigation(files)}
     write_text(folder / "mkdocs.yml", json.dumps(config, indent=1) + "\n")
 
 

@@ -71,7 +71,7 @@ def count_chunks(
 ) -> str:
     """Emit the number of chunks: enough work in each, none too long, the same for any number of threads.
 
-    A chunk whose lanes have safepoints may take long: Ctrl-C is noticed inside of it.
+    A chunk whose lanes have safepoints may take long: Ctrl-C is noticed inside it.
 
     So results do not depend on the number of threads: neither sums, nor the last bits of elements
     that a vectorized loop's remainder computes with scalar functions.

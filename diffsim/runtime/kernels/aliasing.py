@@ -1,7 +1,7 @@
 """Refuses launches whose arguments alias memory that the kernel was compiled to take as separate.
 
 Arrays of NumPy that are not laid out as kernels want them are packed here (`memory/packed_arrays.py`), unless
-the kernel writes to them and they can not be written.
+the kernel writes to them and they cannot be written.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def check_separate(
 
 
 def pack_arrays(special: Specialization, args: Sequence[object]) -> PackedArguments:
-    """Return the arguments of a launch with packed copies in place of arrays that a kernel can not take.
+    """Return the arguments of a launch with packed copies in place of arrays that a kernel cannot take.
 
     Raises:
         KernelTypeError: the kernel writes to an array that is read-only, or whose elements overlap.

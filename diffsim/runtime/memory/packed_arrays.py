@@ -1,4 +1,4 @@
-"""Arrays of NumPy that kernels can not take as they lie in memory: packed for a launch, copied back after it.
+"""Arrays of NumPy that kernels cannot take as they lie in memory: packed for a launch, copied back after it.
 
 A kernel computes addresses from the shape alone: elements one after the other, the last axis fastest, in the
 machine's own byte order. A slice with steps, a transposed or Fortran-ordered array, or one from a file of
