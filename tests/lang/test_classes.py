@@ -1,6 +1,7 @@
 """Kernels as methods, captured values, where sources come from."""
 
 import doctest
+import functools
 import linecache
 import math
 import runpy
@@ -558,3 +559,42 @@ def test_many_parameters(cpu):
     )
     f = from_cell(text, "<forty parameters>", ds=ds)["f"]
     assert f(*range(40)) == sum(range(40))
+
+
+def test_a_decorator_above_a_kernel_of_a_class(cpu):
+    """It passes the object as the first argument, as Python does for functions."""
+
+    ds = cpu
+
+    def passing_on(function):
+        @functools.wraps(function)
+        def call(*args, **options):
+            return function(*args, **options)
+
+        return call
+
+    @ds.data_oriented
+    class Row:
+        def __init__(self, factor):
+            self.factor = factor
+            self.x = ds.field(ds.f64, shape=3, needs_grad=True)
+            self.total = ds.field(ds.f64, shape=(), needs_grad=True)
+            self.x.from_numpy(np.arange(3.0))
+
+        @passing_on
+        @ds.kernel
+        def add(self, a: ds.f64, b: ds.f64 = 2.0):
+            for i in self.x:
+                self.total[None] += a * b * self.factor * self.x[i] ** 2
+
+    one, other = Row(1.0), Row(10.0)
+    for row in (one, other):
+        with ds.Tape(row.total):
+            row.add(3.0)
+            row.add(b=1.0, a=2.0)
+        assert row.total[None] == 8.0 * 5.0 * row.factor
+        assert row.x.grad.to_numpy().tolist() == [0.0, 16.0 * row.factor, 32.0 * row.factor]
+    with pytest.raises(ds.KernelTypeError, match="was called on its class"):
+        vars(Row)["add"](3.0, 1.0)
+    with pytest.raises(ds.KernelTypeError, match="a is missing"):
+        one.add()

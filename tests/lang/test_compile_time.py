@@ -101,3 +101,22 @@ def test_any_and_all_of_values(values, some, every):
         return r
 
     assert run(*values) == 1001 * some + 110 * every
+
+
+def test_static_names_fields(cpu):
+    ds = cpu
+    x, y = ds.field(ds.f64, 3, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+    x.fill(2.0)
+
+    @ds.kernel
+    def add():
+        a = ds.static(x)
+        b, c = ds.static(x, y)
+        for i in a:
+            for k in ds.static(range(b.shape[0])):
+                c[None] += a[i] * b[k]
+
+    with ds.Tape(y):
+        add()
+    assert y[None] == 36.0
+    assert x.grad.to_numpy().tolist() == [12.0, 12.0, 12.0]

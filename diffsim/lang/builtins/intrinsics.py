@@ -30,7 +30,7 @@ from diffsim.lang.frontend.functions import containers
 from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, PythonObject
 from diffsim.lang.host.annotations import scalar_type
-from diffsim.lang.host.field_like import is_field, is_struct_field
+from diffsim.lang.host.field_like import is_any_field, is_field, is_struct_field
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
 from diffsim.lang.types import linalg
@@ -88,12 +88,8 @@ def _static(
             ) from None
     if isinstance(thing, Matrix):
         return iteration_spaces.Static(list(thing))
-    if is_field(thing):
-        raise cx.syntax(
-            node,
-            f"{describe(thing)} cannot be unrolled",
-            f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
-        )
+    if is_any_field(thing):  # another name for it: `a = ds.static(self.position)`
+        return thing
     if isinstance(thing, dict):
         return iteration_spaces.Static(containers.keys(cx, thing, node))
     # From the class: `hasattr` of an object may run code of the program.

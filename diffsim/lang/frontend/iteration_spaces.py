@@ -15,7 +15,7 @@ from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Evaluated
-from diffsim.lang.host.field_like import is_field, is_node, is_struct_field
+from diffsim.lang.host.field_like import is_any_field, is_field, is_node, is_struct_field
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
@@ -146,6 +146,13 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         axes = [_bounds(cx, node, lo, hi) for lo, hi in thing.bounds]
         kind = "single" if len(axes) == 1 and kind == "tuple" else kind
         return Space(axes, kind=kind)
+    if is_any_field(thing) and isinstance(node, ast.Call) and is_static(cx, node):
+        name = ast.unparse(node.args[0])
+        raise cx.syntax(
+            node,
+            f"{describe(thing)} cannot be unrolled",
+            f"write ds.static(range({name}.shape[0])), or leave ds.static out",
+        )
     while is_struct_field(thing):  # all members have one shape, also those of structs inside
         thing = next(iter(thing._struct.values()))
     if is_field(thing):

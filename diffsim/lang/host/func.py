@@ -62,6 +62,10 @@ class PyFunc(Func):
         return self.source.function(*args, **kwargs)
 
 
+class UndecoratedFunc(PyFunc):
+    """A plain function, a method of a struct: kernels call it where `strict` asks for no decorator."""
+
+
 class RealFunc(Func):
     """A func whose parameters and result have types; each call converts to them."""
 

@@ -135,6 +135,9 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
         """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
 
         Args:
-            members: the type of each member: scalar, vector, matrix or struct.
+            members: the type of each member: scalar, vector, matrix or struct; `__struct_methods` is a
+                dictionary of functions that are its methods.
         """
-        return struct_type("struct", members)
+        # Under this name as in Taichi: every other one may be that of a member.
+        methods = members.pop("__struct_methods", None)
+        return struct_type("struct", members, methods)  # type: ignore[arg-type]

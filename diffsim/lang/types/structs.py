@@ -6,7 +6,9 @@ Structs inside kernels are in `lang/frontend/functions/structs.py`.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import types
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +20,7 @@ from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType, an, bool_, from_numpy, tensor
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.copying import Named
-from diffsim.lang.host.func import Func
+from diffsim.lang.host.func import Func, PyFunc, UndecoratedFunc
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.provenance import marked
@@ -42,7 +44,7 @@ class StructType(Named, metaclass=PublicNames):
 
     Attributes:
         members: the type of each member, in order.
-        methods: the `@ds.func`s of the class that `ds.dataclass` decorated.
+        methods: the funcs and plain functions of the class that `ds.dataclass` decorated.
         made_of: that class; None for a type made by `ds.types.struct`, until a class inherits from it.
     """
 
@@ -166,6 +168,13 @@ class StructType(Named, metaclass=PublicNames):
             given[member] = thing
         return given
 
+    def method_of(self, owner: object, name: str) -> Callable[..., Any] | None:
+        """Return a method bound to a struct in Python, or to an element of a field; None: there is none."""
+        method = self.methods.get(name)
+        if isinstance(method, PyFunc):
+            return functools.partial(method.source.function, owner)
+        return None if method is None else method.__get__(owner)
+
     def advice(self, member: str) -> str:
         """Advise what to write instead of a member that does not exist."""
         close = close_to(member, [*self.members, *self.methods])
@@ -210,7 +219,7 @@ class StructType(Named, metaclass=PublicNames):
         # is pickled by its members, which identify it (`_nameless`).
         if "__qualname__" in vars(self):
             return super().__reduce__()
-        return struct_type, (self.__name__, self.members)
+        return struct_type, (self.__name__, self.members, self.methods)
 
     def in_words(self) -> str:
         return f"the struct type {self.__name__}"
@@ -246,12 +255,17 @@ class Struct(CompiledByValue, metaclass=PublicNames):
         try:
             return self._values[member]
         except KeyError:
+            method = self._type.method_of(self, member)
+            if method is not None:
+                return method
             known = self._type.members
             raise no_attribute(self.in_words(), member, known, self._type.advice(member)) from None
 
     def __setattr__(self, member: str, value: object) -> None:
-        # Refuses unknown members. The value is then converted as the constructor does it.
-        getattr(self, member)
+        if member not in self._type.members:
+            advice = f"assign to one of its members, {', '.join(self._type.members)}"
+            raise no_attribute(self.in_words(), member, self._type.members, advice)
+        # The value is converted as the constructor does it.
         self._values[member] = self._type(**{member: value})._values[member]
 
     def _as_constant(self) -> Any:
@@ -269,7 +283,7 @@ class Struct(CompiledByValue, metaclass=PublicNames):
         return dict(self._values)
 
     def __dir__(self) -> list[str]:
-        return [*self._values, "to_dict"]
+        return [*self._values, *self._type.methods, "to_dict"]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct):
@@ -306,7 +320,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 @checked
 def dataclass(cls: type) -> StructType:
-    """Decorate a class whose annotations are the members of a struct, and its `@ds.func`s methods.
+    """Decorate a class whose annotations are the members of a struct, and its functions methods.
 
         @ds.dataclass
         class Particle:
@@ -317,7 +331,8 @@ def dataclass(cls: type) -> StructType:
             def momentum(self, v):
                 return self.mass * v
 
-    A method that assigns to members of `self` changes the struct it is called on. A class that inherits
+    A method that assigns to members of `self` changes the struct it is called on. One without `@ds.func` is
+    called from Python too. A class that inherits
     has the members of its parents first, and their methods; parents are structs or plain classes.
     """
     if not isinstance(cls, type):
@@ -335,8 +350,8 @@ def dataclass(cls: type) -> StructType:
             _check_fits(part, name, thing, members)
             # Anything that overrides a method hides it, also if it is no func.
             methods.pop(name, None)
-            if isinstance(thing, Func):
-                methods[name] = thing
+            if isinstance(thing, (Func, types.FunctionType)) and name not in _OF_PYTHON:
+                methods[name] = _as_method(thing)
     made = StructType(cls.__name__, members, methods)
     vars(made).update(__module__=cls.__module__, __qualname__=cls.__qualname__, made_of=cls)
     return made
@@ -362,11 +377,12 @@ def _members(cls: type) -> dict[str, Any]:
 
 def _check_fits(cls: type, name: str, thing: object, members: Mapping[str, object]) -> None:
     """Refuse what can be no part of a struct."""
-    if inspect.isfunction(thing) and name not in _OF_PYTHON:
+    special = name.startswith("__") and name.endswith("__")
+    if inspect.isfunction(thing) and special and name not in _OF_PYTHON:
         raise FieldError(
-            f"{cls.__name__}.{name} is a plain function",
+            f"{cls.__name__}.{name} would never be called: structs are made and computed with by diffsim",
             Span.of_caller(),
-            hint="decorate it with @ds.func: methods of structs are called in kernels",
+            hint="give it a name of its own, and call it by that",
         )
     if name in members and not isinstance(thing, Func):
         raise FieldError(
@@ -381,15 +397,32 @@ def _check_fits(cls: type, name: str, thing: object, members: Mapping[str, objec
 _nameless: weakref.WeakValueDictionary[Any, StructType] = weakref.WeakValueDictionary()
 
 
-def struct_type(name: str, members: Mapping[str, object]) -> StructType:
+def struct_type(
+    name: str, members: Mapping[str, object], methods: Mapping[str, Any] | None = None
+) -> StructType:
     """Return the nameless struct type with these members: the same one for the same members.
 
     Args:
         name: for messages.
         members: their types.
+        methods: funcs and functions by name.
     """
-    made = StructType(name, members, {})
-    return _nameless.setdefault((name, *made.members.items()), made)
+    made = StructType(name, members, {k: _as_method(f) for k, f in (methods or {}).items()})
+    functions = ((k, f.source.function) for k, f in made.methods.items())
+    return _nameless.setdefault((name, *made.members.items(), *functions), made)
+
+
+def _as_method(function: Any) -> Func:
+    """Return a func; a plain function becomes one that Python can call as well."""
+    if isinstance(function, Func):
+        return function
+    if not isinstance(function, types.FunctionType):
+        raise FieldError(
+            f"a method of a struct is a function, not {shown(function)}",
+            Span.of_caller(),
+            hint='write __struct_methods={"area": area}, with a def area(self) above it',
+        )
+    return UndecoratedFunc(function)
 
 
 def types_of_tuple(t: Any) -> tuple[Any, ...] | None:
@@ -406,6 +439,12 @@ def nameless_struct(members: Mapping[str, Any]) -> Struct:
 
 def _type_of(thing: Any) -> ScalarType | TensorType | StructType:
     """Return the type of a member with this value: numbers have the default ones."""
+    if isinstance(as_of_now(thing), (ScalarType, TensorType, StructType)):
+        raise FieldError(
+            f"ds.Struct takes values, and {shown(thing)} is a type",
+            Span.of_caller(),
+            hint="types of members make a struct type: ds.types.struct(mass=ds.f32)",
+        )
     if isinstance(thing, Struct):
         return thing._type
     if isinstance(thing, (list, tuple, np.ndarray)):

@@ -297,13 +297,17 @@ class Element:
         return members[name]
 
     def __getattr__(self, member: str) -> Any:
+        if member not in self._field._struct:
+            method = self._field.type.method_of(self, member)
+            if method is not None:
+                return method
         return self._member(member)[self._key]
 
     def __setattr__(self, member: str, value: object) -> None:
         self._member(member)[self._key] = value
 
     def __dir__(self) -> list[str]:
-        return [*self._field._struct, "to_dict"]
+        return [*self._field._struct, *self._field.type.methods, "to_dict"]
 
     def __eq__(self, other: object) -> Any:
         # Compared by value, as the elements of other fields, which are numbers.

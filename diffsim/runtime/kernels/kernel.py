@@ -162,6 +162,26 @@ class Kernel(Named, metaclass=PublicNames):
         found = bound[number] = Kernel(self.function, self.simplicity, mine, self.source)
         return found
 
+    @functools.cached_property
+    def _takes_self(self) -> bool:
+        """Whether it stands in a class, and its first parameter is the object."""
+        return (
+            "." in self.function.__qualname__
+            and next(iter(inspect.signature(self.function).parameters), "") == "self"
+        )
+
+    def _of_object(self, args: tuple[object, ...]) -> Kernel | None:
+        """Return the kernel of the object that comes first: a decorator above `ds.kernel` passes it so.
+
+        None: this is no kernel of a class, or that of an object already.
+        """
+        if self.owner is not None or not args or not self._takes_self:
+            return None
+        home = self.function.__qualname__.rpartition(".")[0]
+        if all(c.__qualname__ != home for c in type(args[0]).__mro__):
+            return None
+        return self.bound.get(id(args[0])) or self._bind_to(args[0])
+
     @property
     def signature(self) -> Signature:
         if self._signature is None:
@@ -169,14 +189,12 @@ class Kernel(Named, metaclass=PublicNames):
             method = self.owner is not None
             # The common mistake `Solver.step()`: without this error, `self` would be refused as a parameter
             # without a type, which explains nothing.
-            if not method:
-                names = list(inspect.signature(self.function).parameters)
-                if names and names[0] == "self":
-                    raise KernelTypeError(
-                        f"{self.source.name} is a method and was called on its class",
-                        Span.of_caller(),
-                        hint=f"call it on an object of {self.function.__qualname__.split('.')[-2]}",
-                    )
+            if not method and self._takes_self:
+                raise KernelTypeError(
+                    f"{self.source.name} is a method and was called on its class",
+                    Span.of_caller(),
+                    hint=f"call it on an object of {self.function.__qualname__.split('.')[-2]}",
+                )
             self._signature = Signature(self.source, method=method)
             self._count = len(self._signature.names)
         return self._signature
@@ -225,6 +243,9 @@ class Kernel(Named, metaclass=PublicNames):
         Raises:
             KernelTypeError: the call does not fit the signature.
         """
+        mine = self._of_object(args)
+        if mine is not None:
+            return (args[0], *mine.bind(args[1:], kwargs))
         signature = self._signature or self.signature
         try:
             return signature.binder(*args, **kwargs)
@@ -234,6 +255,9 @@ class Kernel(Named, metaclass=PublicNames):
 
     def _first(self, *args: object) -> Any:
         """Compile at the first call; from then on the launch function is called directly."""
+        mine = self._of_object(args)
+        if mine is not None:
+            return mine(*args[1:])
         self._need_all(args)
         if self.gives_fields(args):
             return self._run(args, by_field=True)

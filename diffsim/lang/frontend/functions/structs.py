@@ -27,7 +27,7 @@ from diffsim.lang.frontend.values import (
     parts_of,
 )
 from diffsim.lang.host.field_like import AnyField, StructFieldLike
-from diffsim.lang.host.func import Func
+from diffsim.lang.host.func import Func, UndecoratedFunc
 from diffsim.lang.host.source import Source
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
@@ -320,6 +320,12 @@ def call_method(
     only members that the method changes are written.
     """
     func = method.func
+    if cx.strict and isinstance(func, UndecoratedFunc):
+        raise cx.syntax(
+            node,
+            f"{func.source.name} is a Python function, which cannot be called in a kernel",
+            f"decorate {func.source.name} with @ds.func",
+        )
     # The usual case: nothing to assign back, so any expression can be the receiver.
     if not assigns_self(func.source):
         return inlining.inline(cx, node, func, [method.owner, *args], kwargs)
