@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir.op import Op
     from diffsim.ir.print_format import Shown
-    from diffsim.ir.schedules import FixedOrder, Privatized, Uniform
+    from diffsim.ir.schedules import FixedOrder, Packed, Privatized, Uniform
     from diffsim.ir.sparse import Place
 
 
@@ -458,6 +458,7 @@ class Task(_Analyzed):
         simd: if neighbours along the last axis shall run as vectors: the values that may differ.
         by_lane: loops that the lanes of a vector run one after the other nevertheless, since their own
             iterations make better vectors.
+        packed: copies of memories, in another order, that lanes load from.
         block_dim: the number of threads in a GPU's blocks, if the user gave one.
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
         order: how lanes give the same bits in every run, if that is asked for and needs something.
@@ -480,6 +481,7 @@ class Task(_Analyzed):
         "independent",
         "lag",
         "order",
+        "packed",
         "privatized",
         "reductions",
         "simd",
@@ -504,8 +506,10 @@ class Task(_Analyzed):
         independent: bool = False,
         active: Place | None = None,
         by_lane: frozenset[Stmt] = frozenset(),
+        packed: tuple[Packed, ...] = (),
     ) -> None:
         self.by_lane = by_lane
+        self.packed = packed
         self.independent = independent
         self.active = active
         self.axes = axes

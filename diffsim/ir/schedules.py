@@ -5,7 +5,7 @@ Passes write these onto a `Task`; a backend carries them out and decides nothing
 
 from __future__ import annotations
 
-from diffsim.ir.nodes import Atomic, Mem, Store, Value
+from diffsim.ir.nodes import Atomic, Load, Mem, Store, Value
 from diffsim.ir.types import size_of
 
 _CACHED_BYTES = 1 << 21  # of a copy with slots: about one core's share of the caches
@@ -63,6 +63,31 @@ class Privatized:
         while most >= _FEWEST_SLOTS and most * width > _CACHED_BYTES:
             most //= 2
         return most if most >= _FEWEST_SLOTS else 1
+
+
+class Packed:
+    """Loads of a parallel task from a memory that it does not write, made from a copy in another order.
+
+    Attributes:
+        mem: the memory.
+        prefix: the first indices, equal in all of the loads, as of `Privatized`: the copy has none of them.
+        axis: the axis of the memory that is the last one in the copy, where neighbours are side by side.
+        loads: the loads.
+    """
+
+    __slots__ = ("axis", "loads", "mem", "prefix")
+
+    def __init__(
+        self,
+        mem: Mem,
+        prefix: tuple[tuple[Value | None, int], ...],
+        axis: int,
+        loads: frozenset[Load],
+    ) -> None:
+        self.mem = mem
+        self.prefix = prefix
+        self.axis = axis
+        self.loads = loads
 
 
 class FixedOrder:

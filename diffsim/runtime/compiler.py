@@ -26,10 +26,10 @@ from diffsim.lang.host.source import Source
 from diffsim.lang.types.flattening import ResultForm
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import reverse
+from diffsim.passes.forms.args_from_fields import load_args_from_fields
 from diffsim.passes.forms.root_squares import squares_without_roots
 from diffsim.passes.forms.task_versions import NewVersion
 from diffsim.passes.tangent import forward
-from diffsim.passes.transforms.args_from_fields import load_args_from_fields
 from diffsim.runtime import disk_cache
 from diffsim.runtime.backend import Backend, Code, CodeRefused, open_backend
 from diffsim.runtime.executable import Executable

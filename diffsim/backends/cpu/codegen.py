@@ -9,7 +9,7 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
-from diffsim.backends.cpu import private_copies, trailing_task
+from diffsim.backends.cpu import packed_copies, private_copies, trailing_task
 from diffsim.backends.cpu.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu.scheduling import (
     chunk_copies,
@@ -39,6 +39,7 @@ from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import MATH, Jit
 from diffsim.errors import InternalError
 from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Task, Value
+from diffsim.ir.schedules import Packed, Privatized
 from diffsim.ir.traversal import statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
@@ -135,6 +136,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     # The bounds too: a lane recovers its point from them.
     body.load_parameters([task.body, Block([], task.bounds.yields)])
     if isinstance(body, SimdLowering):
+        packed_copies.find(body, k, task)
         body.open_preamble()
     # The number of copies is bounded, so a chunk with copies may be longer than any other
     # (`chunks.slices`): its lanes are counted even where each of them is short.
@@ -284,18 +286,17 @@ def _launch(module: Module) -> list[str]:
     body = FunctionLowering(module, lines)
     kernel = module.kernel
     # All that `launch` itself evaluates: bounds, the elements that reductions update, and the
-    # leading indices of privatized memories. They are loaded once, at the entry, where they
+    # leading indices of copied memories. They are loaded once, at the entry, where they
     # dominate all uses.
     code = [t.bounds for t in kernel.tasks]
     code += [
         Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks
     ]
-    prefixes = [
-        tuple(v for v, _ in p.prefix if v is not None) for t in kernel.tasks for p in t.privatized
-    ]
-    code += [Block([], prefix) for prefix in prefixes]
+    copies: list[Packed | Privatized] = [p for t in kernel.tasks for p in t.privatized]
+    copies += [p for t in kernel.tasks for p in t.packed]
+    code += [Block([], tuple(v for v, _ in p.prefix if v is not None)) for p in copies]
     mems = [m for t in kernel.tasks for _, m, _ in t.reductions]
-    body.load_parameters(code, [*mems, *(p.mem for t in kernel.tasks for p in t.privatized)])
+    body.load_parameters(code, [*mems, *(p.mem for p in copies)])
     for k, task in enumerate(kernel.tasks):
         if _follows(module, k):
             continue  # launched with the task before it
@@ -324,6 +325,7 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     polls = safepoints.has_long(task.body)
     chunks = count_chunks(body, lanes, width * cost(task.body), has_safepoints=polls)
     n = len(task.reductions)
+    release = packed_copies.make(body, k, task)
     if chunks == "1":
         partials = ""
         if n:
@@ -337,6 +339,8 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
             combine_partials(body, task, partials, chunks)
     else:
         spread(body, k, task, lanes, chunks)
+    if release:
+        body.emit(release)
     body.int64_names.pop()
     body.jump(after)
     body.start_block(after)

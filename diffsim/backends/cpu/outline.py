@@ -122,6 +122,8 @@ class _Cut:
         # Pointers to scratch, copies and logs, and the active mask, do not change in the block:
         # they go as arguments, not by the frame.
         live_ins = [f"ptr {name}" for name in found]
+        if isinstance(body, SimdValues):
+            live_ins += [f"ptr {base}" for base in {c.base: None for c in body.packed.values()}]
         if isinstance(body, SimdValues) and body.mask:
             live_ins.append(f"{body.vector('i1')} {body.mask}")
         return live_ins

@@ -97,7 +97,7 @@ class SimdLowering(SimdValues):
             return super().op(s)
 
     def load(self, s: Load) -> None:
-        at = self.index_of(s.mem, s.index)
+        at = self.index_of(s.mem, s.index, self.packed.get(s))
         t = s.mem.dtype.scalar
         if s.out in self.divergent:
             self.names[s.out] = self.load_lanes(s.mem, at)

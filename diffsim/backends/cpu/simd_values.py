@@ -17,7 +17,7 @@ from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
-from diffsim.ir.nodes import LEAVES, Const, Mem, Task, Value
+from diffsim.ir.nodes import LEAVES, Const, Load, Mem, Task, Value
 from diffsim.ir.types import ScalarType
 
 
@@ -48,6 +48,8 @@ class SimdValues(FunctionLowering):
         self.jit = jit
         self.task = task
         self.divergent = task.simd or frozenset()
+        self.packed: dict[Load, PrivateCopy] = {}
+        """Loads from a copy of the memory, in another order."""
         self.mask = ""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False
@@ -65,6 +67,7 @@ class SimdValues(FunctionLowering):
         """Return a lowering of another function for the same lanes, under the same mask."""
         made = type(self)(self.module, lines, self.task, self.lanes, self.jit)
         made.mask = self.mask
+        made.packed = self.packed
         return made
 
     # ---- values

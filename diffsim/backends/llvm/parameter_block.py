@@ -41,6 +41,7 @@ class ParameterBlock:
         copies: slot of the pointer to the private copies of memories that a task adds to; the next slot has
             their number.
         logs: first slot of a task whose updates are logged (`update_log.py`).
+        packed: slot of the pointer to each copy of a task that lanes load from.
         borders: slot of the pointer to the border counters of a task that trails another one.
         size: number of slots, or of words of that memory.
     """
@@ -54,6 +55,7 @@ class ParameterBlock:
         self.partials: dict[int, int] = {}
         self.copies: dict[int, int] = {}
         self.logs: dict[int, int] = {}
+        self.packed: dict[tuple[int, int], int] = {}
         self.borders: dict[int, int] = {}
         at = FIRST if apart else FIRST_OF_CPU
         for mem in kernel.mems:
@@ -88,6 +90,9 @@ class ParameterBlock:
             if task.order is not None and task.order.logged:
                 self.logs[k] = at
                 at += LOG_SLOTS
+            for j in range(len(task.packed)):
+                self.packed[k, j] = at
+                at += 1
             if task.lag is not None:
                 self.borders[k] = at
                 at += 1

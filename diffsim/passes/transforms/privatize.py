@@ -12,6 +12,8 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diffsim.ir.nodes import LEAVES, Atomic, Kernel, Load, Mem, Store, Task, Value
 from diffsim.ir.schedules import Privatized, scalars_within
 from diffsim.ir.traversal import iterations, task_statements
@@ -49,7 +51,7 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
         # an old value that is used would be that of the copy.
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
             continue
-        prefix = _common_prefix(atomics, defs)
+        prefix = common_prefix(atomics, defs)
         if scalars_within(mem, len(prefix)) > _MOST_SCALARS:
             continue
         added = frozenset(atomics)
@@ -73,8 +75,8 @@ def _plain(mem: Mem) -> bool:
     return mem.kind == "field" and mem.shape is not None and not mem.dtype.is_bool
 
 
-def _common_prefix(atomics: list[Atomic], defs: Definitions) -> IndexPrefix:
-    """Return the first indices, as far as they are the same launch-wide value in all of the atomics."""
+def common_prefix(atomics: Sequence[Atomic | Load], defs: Definitions) -> IndexPrefix:
+    """Return the first indices, as far as they are the same launch-wide value in all of the accesses."""
     prefix: list[tuple[Value | None, int]] = []
     for k in range(atomics[0].mem.rank):
         first = offset_of(atomics[0].index[k], defs)

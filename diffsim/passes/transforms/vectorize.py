@@ -45,12 +45,13 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.op import Math
-from diffsim.ir.schedules import Privatized
+from diffsim.ir.schedules import Packed, Privatized
 from diffsim.ir.traversal import blocks, iterations, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import affine_forms
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import written_by_others
+from diffsim.passes.transforms.packing import find_packed
 
 _LANES = 16  # lanes that the estimate counts on
 _FEWEST_LANES = 8  # along the last axis
@@ -73,7 +74,7 @@ _ALWAYS = False
 
 
 def vectorize(kernel: Kernel) -> Kernel:
-    """Return the kernel with `Task.simd` and `Task.by_lane` filled in."""
+    """Return the kernel with `Task.simd`, and what belongs to it, filled in."""
     return kernel.replace(tasks=tuple([_task(t) for t in kernel.tasks]))
 
 
@@ -86,8 +87,14 @@ def _task(task: Task) -> Task:
     if not _ALWAYS and scalar < 1.25 * simd:
         return task
     by_lane = frozenset(estimate.by_lane)
-    privatized = tuple([_meeting_less(p, task, by_lane) for p in task.privatized])
-    return task.replace(simd=estimate.divergent, by_lane=by_lane, privatized=privatized)
+    alone = {s for loop in by_lane for s in loop.body.stmts}
+    packed = (Packed(p.mem, p.prefix, p.axis, p.loads - alone) for p in estimate.packed)
+    return task.replace(
+        simd=estimate.divergent,
+        by_lane=by_lane,
+        privatized=tuple([_meeting_less(p, task, by_lane) for p in task.privatized]),
+        packed=tuple([p for p in packed if p.loads]),
+    )
 
 
 def _meeting_less(p: Privatized, task: Task, by_lane: Iterable[For]) -> Privatized:
@@ -185,6 +192,8 @@ class _Estimate:
         self.forms = affine_forms(task)
         self.private = {a for p in task.privatized for a in p.atomics}
         self.meeting = {a for p in task.privatized if p.slots(_LANES) > 1 for a in p.atomics}
+        self.packed = find_packed(task)
+        self.side_by_side = {s for p in self.packed for s in p.loads}
         self.by_lane: list[For] = []
         """Loops whose own iterations make better vectors than the lanes do."""
 
@@ -204,7 +213,8 @@ class _Estimate:
         if isinstance(s, (Load, Store)):
             step = self.step(s.mem, s.index, self.lane)
             # Uniform or consecutive: one load. Otherwise a gather, one access for each lane.
-            return _LANES, 1 if step in (0, 1) else _LANES
+            near = step in (0, 1) or s in self.side_by_side
+            return _LANES, 1 if near else _LANES
         if isinstance(s, Atomic):
             return self.atomic(s)
         if isinstance(s, If):
@@ -262,7 +272,7 @@ class _Estimate:
         """Whether the lanes may run a loop one after the other, and it has iterations for vectors."""
         # Scratch is laid out for vectors of lanes.
         own = all(x.mem.kind != "scratch" for x in s.body.stmts if isinstance(x, _ACCESSES))
-        return own and _trip_count(s) >= _LANES
+        return own and _trip_count(s) >= _INNER_SPEEDUP
 
     def vectorized(self, s: For) -> bool:
         """Whether LLVM vectorizes a loop itself: it carries nothing but sums from iteration to iteration."""

@@ -25,7 +25,7 @@ from diffsim.lang.host.observations import identities
 from diffsim.lang.types.matrix import Matrix
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.regions import RegionAccess
-from diffsim.passes.transforms.args_from_fields import load_args_from_fields
+from diffsim.passes.forms.args_from_fields import load_args_from_fields
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.adjoints import is_lent, make_dual
