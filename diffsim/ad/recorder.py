@@ -31,13 +31,14 @@ from diffsim.ad.record.entries import (
 )
 from diffsim.ad.record.entry import Entry, Rerun
 from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved, SpareCopies
-from diffsim.ad.record.past import Key, Past, may_wait
 from diffsim.ad.record.record import Record
-from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.record.task_launches import TaskLaunches
+from diffsim.ad.repeat.past import Key, Past, may_wait, take
+from diffsim.ad.repeat.repetition import Repetition
+from diffsim.ad.repeat.rewriting import Rewriting
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
@@ -192,6 +193,7 @@ class TapeRecorder(EnclosingRecorder):
         key: where the recording before this one may wait, if a tape of the user's records (`past.py`).
         repetition: compares the block with the recording before this one, as long as they are the same.
         repeated: that of the last block, if they were the same to its end.
+        is_fresh: whether nothing was recorded since the last `restart`.
     """
 
     follows_values = True
@@ -209,7 +211,7 @@ class TapeRecorder(EnclosingRecorder):
         self.validating = validating
         self.checking_nan = checking_nan
         self.key: Key | None = None
-        self.repetition: Repetition | None = None
+        self.repetition: Repetition | Rewriting | None = None
         self.keep(saving=saving, lifting=lifting)
         self.restart()
 
@@ -224,14 +226,27 @@ class TapeRecorder(EnclosingRecorder):
     def restart(self, past: Past | None = None) -> None:
         """Begin a new record; `past` is the one before it."""
         self._past = past
-        self.repeated: Repetition | None = None
+        self.is_fresh = True
+        self.repeated: Repetition | Rewriting | None = None
+        self._awaits = False
         self.record = Record()
         self.integrity = RecordIntegrity()
-        self.saver = OverwriteSaver()
+        self._saver: OverwriteSaver | None = None
         self._own_saves: list[Saved] = []
         self.validator = Validator() if self.validating else None
         self.nan = NanSearch(nan_alone=self.checking_nan == "nan") if self.checking_nan else None
         self.snapshot: StartSnapshot | None = None
+
+    @property
+    def saver(self) -> OverwriteSaver:
+        """What copies what is overwritten, if there is `saving`."""
+        if self._saver is None:
+            self._saver = OverwriteSaver()
+        return self._saver
+
+    def spare(self) -> SpareCopies:
+        """Return the memory of copies that this recording did not need."""
+        return SpareCopies() if self._saver is None else self._saver.spare
 
     # ---- the block of a tape
 
@@ -243,21 +258,21 @@ class TapeRecorder(EnclosingRecorder):
         """
         # A tape may record several blocks. What changed between them is not on the record, and would be
         # missing.
-        self.integrity.check_unchanged(self.record)
+        if not self.is_fresh:
+            self.integrity.check_unchanged(self.record)
         if self.repeated is not None:  # another block of the same record
-            self.repeated.leave(self.record, self.saver, saving=self.saving)
+            self._leave(self.repeated)
             self.repeated = None
-        if not self.record:
+        if self.is_fresh:
             self.record.base = session.clock
             looks = self.validating or self.checking_nan or self.snapshot is not None
             looks = looks or session.options.kernel_profiler  # a repetition's adjoints run natively
             known = self.key is not None and may_wait(self.key)
-            if not looks and (self._past is not None or known):
-                self.repetition = Repetition(self._past, self.key, session.clock)
-                self._past = None
+            # Not taken before the first event: `with ds.Tape(loss) as tape` drops the tape of the last turn
+            # when its block begins.
+            self._awaits = not looks and (self._past is not None or known)
         self._front: Recorder = front or self
-        session.tape = self._front
-        self._witness_entry: tuple[int, Witness] = session.add_witness(self)
+        self._witness_entry: tuple[int, Witness] = session.begin_recording(self._front, self)
 
     def end(self, *, failed: bool = False) -> bool:
         """Stop receiving events; `failed`: because of an exception.
@@ -267,14 +282,13 @@ class TapeRecorder(EnclosingRecorder):
         """
         # `ds.init` in the block has put another session, or none, in its place.
         whole = session.tape is self._front
-        session.remove_witness(self._witness_entry)
+        session.end_recording(self._witness_entry)
         del self._witness_entry, self._front  # no cycles: a record goes at once when it is dropped
-        session.tape = None
         self.integrity.ended_at = session.clock
         self._close()
         # What this recording did not need is freed, but if it would have gone on.
-        if not failed:
-            self.saver.spare = SpareCopies()
+        if not failed and self._saver is not None:
+            self._saver.spare = SpareCopies()
         return whole
 
     def _close(self) -> None:
@@ -282,24 +296,48 @@ class TapeRecorder(EnclosingRecorder):
         if repetition is None or not repetition.is_whole:
             self.recorded()
             self.record.close()
+            self.is_fresh = not self.record
         else:
+            self.is_fresh = False
             self.repetition, self.repeated = None, repetition
-            repetition.hand_over(self.record, self.saver)
+            self.record = repetition.hand_over(self.saver if self.saving else None)
+
+    def _open(self) -> Repetition | Rewriting | None:
+        """Return what compares this recording with the one before it, at the first event of the block."""
+        self._awaits = False
+        past = self._past
+        self._past = None
+        if past is None and self.key is not None:
+            past = take(self.key)
+        if past is None:
+            return None
+        # What a tape copies before launches is decided by their arguments.
+        exact = past.is_native or self.saving
+        if past.record is not None and (past.record.is_gapless or not exact):
+            start = self.record.base
+            self.repetition = Repetition(past, start) if exact else Rewriting(past, start)
+        elif self.saving:
+            self.saver.spare = past.spare
+        return self.repetition
 
     def recorded(self) -> Record:
         """Return the record up to here; what follows is recorded, whether it is the same as before or not."""
+        self._awaits = False
         repetition = self.repetition
         if repetition is not None:
             self.repetition = None
-            self._own_saves = repetition.leave(self.record, self.saver, saving=self.saving)
+            self._own_saves = self._leave(repetition)
         return self.record
+
+    def _leave(self, repetition: Repetition | Rewriting) -> list[Saved]:
+        return repetition.leave(self.record, self.saver if self.saving else None)
 
     # ---- launches
 
     def launching(
         self, special: Specialization, args: tuple[Any, ...]
     ) -> Specialization | TaskLaunches | None:
-        repetition = self.repetition
+        repetition = self._open() if self._awaits else self.repetition
         if repetition is not None:
             known_as = special.in_place if self.saving else special
             if repetition.launching(known_as, args, session.clock):
@@ -338,7 +376,7 @@ class TapeRecorder(EnclosingRecorder):
             raise Outdated
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
-        repetition = self.repetition
+        repetition = self._open() if self._awaits else self.repetition
         if repetition is not None:
             known_as = special.in_place if self.saving else special
             if repetition.launched(known_as, args, now, seed):
@@ -379,7 +417,7 @@ class TapeRecorder(EnclosingRecorder):
     # ---- writes from Python
 
     def writing(self, field: Field, row: int | None) -> None:
-        repetition = self.repetition
+        repetition = self._open() if self._awaits else self.repetition
         if repetition is not None:
             if repetition.writing(field, row, session.clock):
                 return
@@ -390,7 +428,7 @@ class TapeRecorder(EnclosingRecorder):
             self.record.extend(self.saver.before_write(field, row))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        repetition = self.repetition
+        repetition = self._open() if self._awaits else self.repetition
         if repetition is not None:
             if repetition.wrote(field, index, value, session.clock):
                 return

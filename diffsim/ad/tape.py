@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim import locks
 from diffsim.ad.checks.integrity import (
     check_kernels,
     check_repeatable,
@@ -26,14 +27,17 @@ from diffsim.ad.checks.integrity import (
 from diffsim.ad.checks.launch_conditions import check_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.checks.refusals import refuse_program, with_others
+from diffsim.ad.checks.tape_options import check_options
 from diffsim.ad.pictures.drawn import Drawn
 from diffsim.ad.record.entries import all_written
 from diffsim.ad.record.entry import Entry, fields_of
-from diffsim.ad.record.past import Key, Past, is_worth_keeping, keep
 from diffsim.ad.record.record import Record
-from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.recorder import TapeRecorder
+from diffsim.ad.repeat.known import Known
+from diffsim.ad.repeat.past import Past, is_worth_keeping, keep, line_of_caller
+from diffsim.ad.repeat.repetition import Repetition
+from diffsim.ad.repeat.rewriting import Rewriting
 from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.replay.saved_tape import save as save_tape
@@ -45,27 +49,30 @@ from diffsim.ad.reverse.backward import (
 )
 from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
 from diffsim.ad.reverse.retain_grad import GradientRetainer, parse_retain_grad
-from diffsim.ad.reverse.seeds import check_loss, check_value, of_its_own, start_from
+from diffsim.ad.reverse.seeds import (
+    check_loss,
+    check_value,
+    of_its_own,
+    set_number,
+    start_from,
+)
 from diffsim.ad.stats import TapeStats, stats_of
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import (
-    CALL,
     checked_methods,
-    is_one_of,
-    need_bool,
     need_function,
     need_path,
 )
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.host.unsupported import no_attribute
 from diffsim.public_names import PublicNames
+from diffsim.runtime.fields.adjoints import clear_gradients
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.session import session
-from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
 
 
@@ -128,35 +135,17 @@ class Tape(Drawn, metaclass=PublicNames):
         validation: bool = False,
         check_nan: bool | str = False,
     ) -> None:
-        if in_place is not None and not is_one_of(in_place, "refuse", "save"):
-            raise FieldError(
-                f"in_place={shown(in_place)} is not possible",
-                Span.of_caller(),
-                hint='it is "refuse" or "save"',
-            )
-        need_bool(clear_gradients, "clear_gradients")
-        need_bool(validation, "validation")
-        if not isinstance(check_nan, (bool, np.bool_)) and not is_one_of(check_nan, "nan"):
-            problem = f"check_nan={shown(check_nan)} is not possible"
-            raise FieldError(
-                problem, Span.of_caller(), hint='it is True, False or "nan" (NaN alone)'
-            )
-        # Validation refuses every write to what was read; saving is for programs that do just that.
-        if in_place == "save" and validation:
-            raise FieldError(
-                'validation=True refuses what in_place="save" allows',
-                Span.of_caller(),
-                hint="leave one of them out",
-            )
+        check_options(in_place, clear_gradients, validation=validation, check_nan=check_nan)
         self.retained = parse_retain_grad(retain_grad)
         self.in_place = "refuse" if validation else in_place
         self.recorder = TapeRecorder(validating=validation, checking_nan=check_nan)
         if loss is not None:
             check_loss(loss)
-        self.recorder.key = _line_of_caller(loss)
+        self.recorder.key = line_of_caller(loss)
         self.hooks: list[Hook] = []
         self.loss = loss
         self.clear_gradients = clear_gradients
+        self._has_begun = False
         self._forget_replay()
 
     def _restart(self) -> None:
@@ -167,14 +156,18 @@ class Tape(Drawn, metaclass=PublicNames):
     def _past(self) -> Past | None:
         """Return what the next recording may repeat, or whose memory it may use."""
         recorder = self.recorder
-        if not is_worth_keeping(recorder.record) or self.generation != session.generation:
+        if self.generation != session.generation:
             return None
         # A pass that failed may have lost saved values, and a record with gaps stands for no program.
         whole = self.complete and not self._failed and recorder.integrity.is_clean
         repetition = recorder.repeated
-        if whole and repetition is not None and repetition.past is not None:
+        if whole and repetition is not None:
             return repetition.past
-        return Past(recorder.record, recorder.saver.spare, whole=whole)
+        if not is_worth_keeping(recorder.key, recorder.record):
+            return None
+        made = Past(recorder.record, recorder.spare(), whole=whole)
+        made.known = self._known
+        return made
 
     def __del__(self) -> None:
         # The next tape that this line of the program makes goes on where this one ended.
@@ -183,7 +176,7 @@ class Tape(Drawn, metaclass=PublicNames):
             return
         past = self._past()
         if past is not None:
-            keep(recorder.key, past)
+            keep(recorder.key, past, hit=recorder.repeated is not None)
 
     # A replay is compiled from a record; a new record, or more entries, make it invalid.
     def _forget_replay(self) -> None:
@@ -193,7 +186,12 @@ class Tape(Drawn, metaclass=PublicNames):
         self._passes: list[tuple[int, int]] = []
         self.generation = session.generation
         self._replay: Replay | None = None
-        self._inputs = ReplayInputs()
+        self._known: Known | None = None
+        vars(self).pop("_inputs", None)
+
+    @locks.cached
+    def _inputs(self) -> ReplayInputs:
+        return ReplayInputs()
 
     @property
     def entries(self) -> Record:
@@ -213,18 +211,20 @@ class Tape(Drawn, metaclass=PublicNames):
 
     def __enter__(self) -> Tape:
         # Only the innermost recorder hears of a launch: the outer record would have a gap.
-        if session.tape is not None:
+        if session.recorders and session.tape is not None:
             raise AutodiffError(
                 f"{session.tape.work.words} already, and tapes cannot be nested",
                 Span.of_caller(),
                 hint=f"begin the tape {session.tape.work.outside}",
             )
         if self.loss is not None:
-            self._restart()
+            if self._has_begun:
+                self._restart()
             self._clear()
-        self._replay = None
+        self._has_begun = True
+        self._replay = self._known = None
         self.complete = False
-        if not self.entries:
+        if self.recorder.is_fresh:
             self.generation = session.generation
             # Of the session that the block is in: the tape may have been made before.
             lifted = session.lifts_rules
@@ -249,9 +249,8 @@ class Tape(Drawn, metaclass=PublicNames):
                         hint="give the tapes of threads clear_gradients=False, or no loss (tape.zero(), "
                         "tape.backward(loss))",
                     )
-                for f in members(session.with_grad):
-                    f.adjoint.clear()
-            self.loss.fill(0)
+                clear_gradients()
+            set_number(self.loss, 0)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         # Ends first, also after an error: nothing must be recorded outside the block.
@@ -268,13 +267,17 @@ class Tape(Drawn, metaclass=PublicNames):
         if repetition is not None:
             self._repeat(repetition)
         if self.loss is not None:
-            self.backward(self.loss)
+            self._differentiate(self.loss, None)
 
-    def _repeat(self, repetition: Repetition) -> None:
-        """Let the backward pass be that of the last recording, which this one has repeated."""
+    def _repeat(self, repetition: Repetition | Rewriting) -> None:
+        """Use for the backward pass what there is of the last recording, which this one has repeated."""
         record, past = self.recorder.record, repetition.past
-        assert past is not None
-        if self.retained or self.hooks:  # which look at each adjoint by itself
+        if isinstance(past.known, Known) and not (repetition.differs and past.known.by_arguments):
+            self._known = past.known
+        if isinstance(repetition, Rewriting):
+            return
+        # Hooks and retained gradients look at each adjoint by itself.
+        if self.retained or self.hooks or not past.is_native:
             record.date(repetition.start)
             return
         replay = past.replay
@@ -390,7 +393,7 @@ class Tape(Drawn, metaclass=PublicNames):
         """Make arguments of the record inputs of its replays."""
         record = self._inputs.add(names, self.entries)
         if record is not self.entries:
-            self.recorder.record, self._replay = record, None
+            self.recorder.record, self._replay, self._known = record, None, None
 
     # ---- the backward pass
 
@@ -408,14 +411,19 @@ class Tape(Drawn, metaclass=PublicNames):
             AutodiffError: and its kind: a value that is needed has changed, a gradient is missing. Whatever
                 is raised once the pass has begun, all gradients on the tape are NaN then.
         """
-        if session.tape is not None:
+        self._differentiate(loss, grads)
+
+    def _differentiate(
+        self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None
+    ) -> None:
+        if session.recorders and session.tape is not None:
             raise AutodiffError(
                 f"the backward pass cannot run while {session.tape.work.words}"
                 + (": its gradients would have no tangents" if session.tape.tangents else ""),
                 Span.of_caller(),
                 hint=f"call backward {session.tape.work.outside}",
             )
-        if not isinstance(grads, Mapping | None):
+        if grads is not None and not isinstance(grads, Mapping):
             raise FieldError(
                 "grads is a dictionary",
                 Span.of_caller(),
@@ -457,8 +465,10 @@ class Tape(Drawn, metaclass=PublicNames):
     ) -> tuple[Field | Recorded | None, dict[Field, Any]]:
         """Validate what the pass starts from: the loss, if any, and the seeds of fields."""
         # Copied before the pass clears gradients, one of which may be the seed itself.
-        seeds: dict[Field, Any] = {f: of_its_own(seed) for f, seed in (grads or {}).items()}
-        if grads is None and loss is None:
+        seeds: dict[Field, Any] = {}
+        if grads is not None:
+            seeds = {f: of_its_own(seed) for f, seed in grads.items()}
+        elif loss is None:
             loss = self.loss
         if loss is None and not seeds:
             raise AutodiffError(
@@ -467,7 +477,9 @@ class Tape(Drawn, metaclass=PublicNames):
                 hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
             )
         if isinstance(loss, Field):
-            check_loss(loss)
+            known = self._known
+            if known is None or not (known.leads_to(loss) and known.holds(self.recorder.record)):
+                check_loss(loss)
             seeds[loss] = 1
         elif loss is not None:
             check_value(loss, self.recorder)
@@ -476,22 +488,26 @@ class Tape(Drawn, metaclass=PublicNames):
     def _check_backward(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         """Run all checks, and compile all adjoints, before any gradient is changed."""
         record, integrity, replay = self.recorder.record, self.recorder.integrity, self._replay
-        integrity.check(record.firsts(), seeds)
+        if not integrity.is_clean:
+            integrity.check(record.firsts(), seeds)
         if not self.complete and not record:
             raise no_record("differentiate")
-        check_kernels(record)
-        # These checks depend on the entries and their order only, and a replay repeats both.
-        known = replay is not None and replay.checked  # the same entries, in the same order
-        if not known:
+        known = self._known
+        holds = known is not None and known.holds(record)
+        if not holds:
+            check_kernels(record)
             self._check_program()
+            known = self._known = Known(record)
+        assert known is not None
         # The loss starts from 1, which was read from no gradient.
-        check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
-        if known and replay is not None and replay.asks:
+        if len(seeds) > 1 or not isinstance(loss, Field):
+            check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
+        if holds and known.asks and (replay is None or replay.asks):
             check_launches(record)
-        if not known or loss is not self.loss:
+        # What Python has read tells more in each recording.
+        if not known.leads_to(loss) or (record.read_out and replay is None):
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
-        if replay is not None:
-            replay.checked = True
+            known.note_loss(loss)
 
     def _check_program(self) -> None:
         """Refuse what cannot be differentiated, whatever the loss is; compiles all adjoints."""
@@ -508,11 +524,13 @@ class Tape(Drawn, metaclass=PublicNames):
         # 1. Leftovers: adjoints of followed values from a pass that failed, and gradients of what the
         # program wrote. The latter are set aside, since adjoints of stores would propagate them a
         # second time.
-        if replay is None:  # which follows none
+        known = self._known
+        assert known is not None
+        if known.follows:
             forget_values(record.firsts())
-        cleared = ClearedGradients(
-            all_written(record.firsts()) if replay is None else replay.written
-        )
+        cleared = None
+        if known.has_leftovers():
+            cleared = ClearedGradients(all_written(record.firsts()))
         # 2. Seeds. The derivative of the loss with respect to itself is 1.
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
@@ -531,8 +549,9 @@ class Tape(Drawn, metaclass=PublicNames):
                 tangents=recorder.tangents,
             )
         # 4. What was set aside is added: gradients accumulate over passes until the user clears them.
-        cleared.restore()
-        if replay is None or replay.writes:
+        if cleared is not None:
+            cleared.restore()
+        if known.writes:
             note_inputs(record, recorder.integrity, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
@@ -577,12 +596,3 @@ class Tape(Drawn, metaclass=PublicNames):
     def stats(self) -> TapeStats:
         """Count what the tape holds."""
         return stats_of(self.recorder, self._passes)
-
-
-def _line_of_caller(loss: Field | None) -> Key:
-    """Return the statement that makes a tape, and its loss, as `past.py` knows recordings."""
-    # 0 is this function, 1 `__init__`, 2 the user's statement (or the wrapper that checks signatures).
-    frame: Any = sys._getframe(2)
-    if frame.f_code is CALL:
-        frame = frame.f_back
-    return id(frame.f_code), frame.f_lasti, -1 if loss is None else loss.number

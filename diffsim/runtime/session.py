@@ -26,7 +26,7 @@ from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_k
 from diffsim.runtime.memory.storage import MemorySpace
 from diffsim.runtime.options import Options
 from diffsim.runtime.recorder import NeighbourRecorder, Recorder, Witness
-from diffsim.runtime.threads import of_threads
+from diffsim.runtime.threads import CountedSet, of_threads
 from diffsim.tracebacks import Shown
 
 
@@ -64,7 +64,8 @@ class Session:
         witnesses: the numbers of threads, and what hears there what other threads write.
         passes: the threads that run a backward pass.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
-        with_grad: fields that have a gradient; `exported`: those whose memory other libraries see.
+        with_grad: fields that have a gradient, lent or declared, each change of which is counted.
+        exported: fields whose memory other libraries see.
         with_dual: fields that have a dual; `duals` counts the changes of who has one.
         specializations: kernels compiled for their arguments, whose launches are noted.
         own: what each thread has of its own. `recomputed_from`: while a gradient that the user wrote runs,
@@ -87,7 +88,7 @@ class Session:
         self.own = of_threads()
         self.generation = 0
         # Weak sets: a session keeps no field alive.
-        self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.with_grad = CountedSet()
         self.with_dual: weakref.WeakSet[Any] = weakref.WeakSet()
         self.duals = 0
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -132,6 +133,21 @@ class Session:
         # A copy, as threads end their recordings at any time.
         others = [witness for thread, witness in list(self.witnesses) if thread != this_thread]
         return NeighbourRecorder(own, others) if others else own
+
+    def begin_recording(self, recorder: Recorder, witness: Witness) -> tuple[int, Witness]:
+        """Report to a recorder, and what other threads write to a witness, until `end_recording`."""
+        this_thread = threading.get_ident()
+        entry = this_thread, witness
+        with self._changing:
+            self.recorders = {**self.recorders, this_thread: recorder}
+            self._set_witnesses([*self.witnesses, entry])
+        return entry
+
+    def end_recording(self, entry: tuple[int, Witness]) -> None:
+        """End what `begin_recording` has begun in this thread."""
+        with self._changing:
+            self.recorders = {n: t for n, t in self.recorders.items() if n != entry[0]}
+            self._set_witnesses([w for w in self.witnesses if w is not entry])
 
     def add_witness(self, witness: Witness) -> tuple[int, Witness]:
         """Report what other threads write to a witness, until `remove_witness` of what this returns."""

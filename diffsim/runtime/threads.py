@@ -36,6 +36,24 @@ def of_threads() -> OfThread:
     return OfThread(itertools.count())
 
 
+class CountedSet(WeakSet[Any]):
+    """A set whose changes are counted, but for members that are collected.
+
+    Attributes:
+        changes: how many there were.
+    """
+
+    changes = 0
+
+    def add(self, item: Any) -> None:
+        super().add(item)
+        self.changes += 1
+
+    def discard(self, item: Any) -> None:
+        super().discard(item)
+        self.changes += 1
+
+
 def members(kept: WeakSet[Any]) -> list[Any]:
     """Return the members of a set that other threads may add to at any time."""
     while True:

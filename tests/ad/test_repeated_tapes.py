@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ad.record import overwrite_saves, past
+from diffsim.ad.record import overwrite_saves
+from diffsim.ad.repeat import past
 
 
 class Chain:

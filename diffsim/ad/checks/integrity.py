@@ -27,11 +27,11 @@ class RecordIntegrity:
         ended_at: the clock's reading when the last block ended.
     """
 
+    ended_at = _seen = 0
+    _error: AutodiffError | None = None
+
     def __init__(self) -> None:
-        self.ended_at = 0
-        self._error: AutodiffError | None = None
         self._fields: dict[Field, None] = {}
-        self._seen = 0
         self._elsewhere: dict[Field, tuple[str, Span | None]] = {}
 
     @property

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.forward import aligned, clear_duals, plant, seed_of, width_for
-from diffsim.ad.record.past import Past, keep, take
 from diffsim.ad.record.snapshot import StartSnapshot
+from diffsim.ad.repeat.past import Past, keep, take
 from diffsim.ad.reverse.seeds import check_loss
 from diffsim.ad.second_order_recorder import SecondOrderRecorder
 from diffsim.ad.tape import Tape

@@ -43,12 +43,16 @@ class Record(Sequence[Entry]):
         is_gapless: whether nothing but its entries made the clock tick since, as far as was looked (`close`).
     """
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    # As they are in nearly all records; a tape makes one in each turn of a loop.
+    read_out = seeded = declares_constants = is_gapless = False
+    _silent = 0  # entries during which the clock did not tick
+    # those of `_firsts`, once they were asked for
+    _first_entries: list[Entry] | None = None
+    _weak: list[tuple[weakref.ref[Specialization], bool]] | None = None  # `weaken`
+
+    def __init__(self) -> None:
         self.alive: dict[Specialization, list[Any]] = {}
-        self.read_out = self.seeded = self.declares_constants = False
         self.base = session.clock
-        self.is_gapless = False
-        self._silent = 0  # entries during which the clock did not tick
         self._kernels = array("i")
         # an entry, or the arguments of a plain launch: a single one without its tuple, to save 48 bytes
         self._things: list[Any] = []
@@ -58,10 +62,6 @@ class Record(Sequence[Entry]):
         self._rows: dict[Specialization, int] = {}
         self._specials: list[tuple[Specialization, bool]] = []
         self._firsts = array("q")
-        self._first_entries: list[Entry] | None = (
-            None  # those of `_firsts`, once they were asked for
-        )
-        self.extend(entries)
 
     # ---- recording
 
@@ -139,13 +139,19 @@ class Record(Sequence[Entry]):
         """Note that a block has ended."""
         self.is_gapless = session.clock - self.base == len(self._things) - self._silent
 
+    def times(self) -> array[int]:
+        """Return the clock's readings at plain launches."""
+        return self._times
+
     def columns(self) -> tuple[array[int], list[Any], list[tuple[Specialization, bool]]]:
         """Return the numbers of kernels (-1: an entry), arguments or entries, kernels by their numbers."""
         return self._kernels, self._things, self._specials
 
     def take_over(self, other: Record) -> None:
         """Become another record, which is of no use afterwards."""
-        vars(self).update(vars(other))
+        if other is not self:
+            vars(self).clear()
+            vars(self).update(vars(other))
 
     def cut(self, count: int) -> list[Saved]:
         """Keep the first entries only; returns the copies among the others."""
@@ -187,18 +193,20 @@ class Record(Sequence[Entry]):
 
     def weaken(self) -> None:
         """Keep no kernels alive; the record is of no use until `strengthen`."""
-        self._weak = [(weakref.ref(special), single) for special, single in self._specials]
+        if self._weak is None or len(self._weak) < len(self._specials):
+            self._weak = [(weakref.ref(special), single) for special, single in self._specials]
         self._specials, self.alive, self._numbers, self._rows = [], {}, {}, {}
         self._first_entries = None
 
     def strengthen(self) -> bool:
         """Undo `weaken`; returns whether all kernels are still there."""
-        self._specials = [(s, single) for ref, single in self._weak if (s := ref()) is not None]
-        if len(self._specials) < len(self._weak):
-            return False
-        self._numbers = {special: k for k, (special, _) in enumerate(self._specials)}
-        self._rows = dict(self._numbers)
-        self.alive = {special: special.dependencies.alive() for special in self._numbers}
+        assert self._weak is not None
+        for ref, single in self._weak:
+            special = ref()
+            if special is None:
+                return False
+            self._specials.append((special, single))
+            self.alive[special] = special.dependencies.alive()
         return True
 
     def copies(self) -> list[Saved]:
@@ -243,7 +251,9 @@ class Record(Sequence[Entry]):
 
     def launches_of(self, special: Specialization) -> tuple[list[int], list[tuple[Any, ...]]]:
         """Return the places of a kernel's launches, and their arguments."""
-        number = self._numbers.get(special, _NO_ROW)
+        # Not by `_numbers`, which a record that has waited for the next one lacks.
+        numbers = (k for k, (known, _) in enumerate(self._specials) if known is special)
+        number = next(numbers, _NO_ROW)
         # Of plain launches the arguments themselves are kept: no entry is made.
         places: list[int] = []
         rows: list[tuple[Any, ...]] = []

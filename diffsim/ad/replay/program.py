@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterable
 
 from diffsim import locks
-from diffsim.ad.record.entries import Copied, Launched, Wrote
+from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
 from diffsim.ad.replay.adjoint_commands import AdjointCommands
 from diffsim.ad.replay.commands import Program
@@ -38,9 +38,6 @@ class Replay:
         written: the fields that it wrote.
 
     Attributes:
-        checked: whether the record was searched for broken chains and lost gradients.
-        writes: whether Python writes to fields in it.
-
     Raises:
         AutodiffError: it holds something that cannot be run again.
     """
@@ -48,7 +45,6 @@ class Replay:
     def __init__(self, entries: Record, generation: int, written: Iterable[Field]) -> None:
         self.generation = generation
         self.written = list(written)
-        self.checked = False
         self._count = len(entries)
         self._use(entries)
         for entry in entries.firsts():
@@ -58,7 +54,6 @@ class Replay:
         levels = dict.fromkeys(level for s in self.specials for level in levels_of(s.ir))
         # Objects of their own: they keep no field alive.
         self._active: list[Versions] = [level.mask.handle().versions for level in levels]
-        self.writes = any(isinstance(e, (Wrote, Copied)) for e in entries.firsts())
         self._lock = locks.rlock()
         self._base = self._end = 0
         self._interrupted = True  # until it has run for the first time

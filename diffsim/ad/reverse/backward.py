@@ -54,13 +54,29 @@ def run_adjoints(
     try:
         # The chain rule in reverse: when an entry's adjoint runs, those of all later uses of its
         # results have run.
-        for entry in reversed(entries):
-            entry.backward(run)
+        if isinstance(entries, Record) and not run.observed:
+            _run_rows(entries, run)
+        else:
+            for entry in reversed(entries):
+                entry.backward(run)
         if retainer is not None:
             retainer.finish()
     finally:
         # Also after a failure: the pass has changed gradients only, as far as the program can tell.
         integrity.restore_final(run.final)
+
+
+def _run_rows(record: Record, run: _EntryRun) -> None:
+    """Run the adjoints along the columns of a record: no object is made for a plain launch."""
+    kernels, things, specials = record.columns()
+    rows = zip(reversed(kernels), reversed(things), reversed(record.times()), strict=True)
+    for number, thing, now in rows:
+        if number < 0:
+            thing.backward(run)
+            continue
+        special, single = specials[number]
+        if special.differentiable:
+            special.derivative.launch((thing,) if single else thing, now, 0)
 
 
 class _EntryRun:

@@ -28,7 +28,7 @@ def check_loss(loss: Any) -> None:
             hint=hint,
         )
     # A gradient is defined for a scalar function; shape (1,) is one as well.
-    if loss.element or any(n != 1 for n in loss.shape):
+    if loss.element or loss.shape.count(1) < len(loss.shape):
         raise FieldError(
             f"{loss.name} has shape {loss.shape + loss.element}, and a loss is a single number",
             Span.of_caller(),
@@ -91,11 +91,24 @@ def start_from(f: Any, seed: Any) -> None:
             Span.of_caller(),
             hint="declare it with needs_grad=True",
         )
+    if seed.__class__ is int and seed == 1:  # of a loss
+        set_number(f.adjoint, seed)
     # Field to field stays on the device.
-    if isinstance(seed, Field):
+    elif isinstance(seed, Field):
         f.adjoint.copy_from(seed)
     # A number or one element for the whole field, as in `fill`.
     elif (made := array_of(seed)).ndim == 0 or (f.element and made.shape == f.element):
         f.adjoint.fill(seed)
     else:
         f.adjoint.from_numpy(seed)
+
+
+def set_number(f: Field, number: int) -> None:
+    """Set all elements, as `fill` does."""
+    # Nobody to tell, and nothing to convert: a tape begins and ends with this.
+    if session.recorders or f.tree is not None:
+        f.fill(number)
+        return
+    f.storage.fill(number)
+    f._touch()
+    f.versions.overwritten(dirty=number != 0 or f._exported)

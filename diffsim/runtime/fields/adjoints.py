@@ -28,6 +28,7 @@ from diffsim.runtime.threads import members
 if TYPE_CHECKING:
     from diffsim.runtime.fields.field import Field
     from diffsim.runtime.fields.struct_field import StructField
+    from diffsim.runtime.memory.versions import Versions
 
 _borrowers: weakref.WeakSet[Field] = weakref.WeakSet()
 
@@ -59,8 +60,8 @@ def make_grad(f: Field, declared: bool) -> None:
         if f.placed:
             f.adjoint.place(f.shape, f._order, tree=f.tree, origin=f.origin)
             f._mem.grad = f.adjoint._mem
-            session.with_grad.add(f)
     if f.placed:
+        session.with_grad.add(f)  # a change also where it was lent before
         # Kernels that use the field are compiled without a gradient: all are compiled anew.
         for forget in session.at_new_grad:
             forget()
@@ -155,12 +156,38 @@ def no_dual(f: Field | StructField) -> FieldError:
     )
 
 
+class _Gradients:
+    """The gradients of all fields, to be asked which of them may hold anything but zeros."""
+
+    def __init__(self) -> None:
+        # As of how many changes, and versions, which are objects of their own: they keep no field alive.
+        # One tuple, replaced as a whole, as other threads ask at any time.
+        self._known: tuple[int, list[tuple[Versions, weakref.ref[Field]]]] = -1, []
+
+    def dirty(self) -> list[Field]:
+        """Return those that may hold anything but zeros."""
+        # Before the fields are listed: one that comes meanwhile is listed the next time.
+        changes, known = session.with_grad.changes, self._known
+        if changes != known[0]:
+            found = (f.adjoint for f in members(session.with_grad))
+            made = [(g.versions, weakref.ref(g)) for g in found if g is not None]
+            known = self._known = changes, made
+        return [g for v, ref in known[1] if v.dirty and (g := ref()) is not None]
+
+
+_gradients = _Gradients()
+
+
+def clear_gradients() -> None:
+    """Set the gradients of all fields to 0."""
+    for gradient in _gradients.dirty():
+        gradient.clear()
+
+
 @checked
 def clear_all_gradients() -> None:
     """Set the gradients of all fields to 0."""
-    for f in members(session.with_grad):
-        if f.adjoint is not None and f.adjoint.placed:
-            f.adjoint.clear()
+    clear_gradients()
 
 
 @checked

@@ -16,7 +16,7 @@ import numpy as np
 from diffsim import locks
 from diffsim.backends.native.pool import closed, wait
 from diffsim.ir.layout import block_stride, packed_strides
-from diffsim.ir.types import ScalarType
+from diffsim.ir.types import ScalarType, f32, f64
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +331,7 @@ class HostStorage:
         self.flat: Any = memoryview(flat)
         self.array = layout.view(flat)
         self.address = int(flat.ctypes.data)
+        self._is_number = layout.count == 1 and layout.dtype in (f32, f64)
 
     # The defaults bind the globals: they are still there when modules are torn down at the end of the
     # process.
@@ -356,8 +357,12 @@ class HostStorage:
         self.scalars[at : at + self.layout.components * step : step] = values
 
     def fill(self, value: Any) -> None:
-        wait()
-        self.array[...] = value
+        if closed[0]:
+            wait()
+        if self._is_number and value.__class__ in (int, float):
+            self.flat[0] = value  # a quarter of what NumPy takes
+        else:
+            self.array[...] = value
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         wait()

@@ -7,6 +7,7 @@ of its backward pass. Meanwhile it keeps no kernel and no field alive; when one 
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from diffsim.ad.record.entries import Launched, Wrote
 from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.overwrite_saves import Saved, SpareCopies
 from diffsim.ad.record.record import Record
+from diffsim.lang.host.signatures import CALL
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 
@@ -28,8 +30,13 @@ MOST = 256 << 20
 NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64))
 """Types of arguments that can be compared."""
 
-_SHORT = 24
-"""Entries from which on a record without copies is compared with the next one."""
+SHORT = 24
+"""Entries from which on a record without copies has a native backward pass when it is repeated."""
+
+_MOST_MISSES = 4
+"""Recordings of a line in a row, each of other kernels than the last one, after which none is kept."""
+
+_SMALL = 1 << 12  # bytes
 
 _ENTRY = 100  # bytes of an entry and its commands, about
 
@@ -48,6 +55,13 @@ class _Replay(Protocol):
     def strengthen(self, record: Record) -> bool: ...
 
 
+class _Known(Protocol):
+    """What checks have found out about a record (`known.py`)."""
+
+    @property
+    def by_arguments(self) -> bool: ...
+
+
 Plan = tuple[int, int, list[Callable[[], None]]]
 """An entry that is no copy, the first one behind its own copies, and what makes all copies of it."""
 
@@ -58,6 +72,8 @@ class Past:
     Attributes:
         record: what the next recording is compared with; None: only memory is used again.
         replay: its native programs, if there are any.
+        known: what was found out about it.
+        is_native: whether the next recording's adjoints run natively, so that it has to be the same exactly.
         spare: memory that its copies took.
         plan: for the events of a record with copies, by the entry that the last event ended with.
         bytes: about how much memory it takes.
@@ -75,19 +91,20 @@ class Past:
     ) -> None:
         self.record: Record | None = record
         self.replay: _Replay | None = None
+        self.known: _Known | None = None
         self.spare = spare
         self.plan: dict[int, Plan] = {}
         self._waits = False
         copies = record.copies()
         self.copied = sum(copy.data.nbytes for copy in copies)
         self.bytes = spare.bytes + self.copied
+        self.is_native = bool(copies) or len(record) >= SHORT
         self._used: list[Any] = [*record.alive, *fields_of(record.firsts()), *fields]
-        self._writes: list[Wrote] = []
-        if whole and _can_all_repeat(record):
-            self._writes = [e for e in record.stored() if isinstance(e, Wrote)]
+        self._stored: list[Any] = []
+        self._may_wait = True
+        if whole and _can_all_repeat(record) and (record.is_gapless or not self.is_native):
+            self._stored = [e for e in record.stored() if isinstance(e, (Wrote, Launched))]
             self.bytes += _ENTRY * len(record)
-            # A launch that was given arrays holds on to them: such a record repeats for the same tape only.
-            self._may_wait = not any(isinstance(e, Launched) for e in record.stored())
         else:
             self.record = None
             self._may_wait = bool(self.bytes)
@@ -96,8 +113,8 @@ class Past:
         elif self.record is None:
             spare.add(copies)
 
-    def weaken(self, gone: Callable[[Any], None]) -> bool:
-        """Keep no kernel and no field alive; `gone` is called when one of them goes.
+    def weaken(self, key: Key) -> bool:
+        """Keep no kernel and no field alive; when one of them goes, what waits by this key does.
 
         Returns:
             Whether there is something to keep.
@@ -105,62 +122,97 @@ class Past:
         if not self._may_wait:
             return False
         if not self._waits:
-            self._used = [weakref.ref(thing, gone) for thing in self._used]
+            self._used = [weakref.ref(thing, lambda _: _drop(key)) for thing in self._used]
             self._waits = True
         if self.record is not None:
             self.record.weaken()
-            for entry in self._writes:
-                entry.field = weakref.ref(entry.field)  # type: ignore[assignment]
+            for entry in self._stored:
+                _let_go(entry)
             if self.replay is not None and not self.replay.weaken():
                 self.replay = None
         return True
 
     def strengthen(self) -> bool:
         """Undo `weaken`; returns whether all that it used is still there."""
-        if any(ref() is None for ref in self._used):
+        if None in [ref() for ref in self._used]:
             return False
         if self.record is None:
             return True
-        for entry in self._writes:
-            entry.field = entry.field()  # type: ignore[operator]
+        for entry in self._stored:
+            _hold(entry)
         if not self.record.strengthen():
             return False
         return self.replay is None or self.replay.strengthen(self.record)
 
 
-def is_worth_keeping(record: Record) -> bool:
-    """Return whether comparing events with this record takes less time than recording them anew."""
-    # Measured: the native backward pass gains half a microsecond for each launch, and entering it costs
-    # fifteen. Copies gain at once, as their memory need not be found anew.
-    return len(record) >= _SHORT or bool(record.copies())
+def _let_go(entry: Any) -> None:
+    """Reference the fields of an entry weakly."""
+    if isinstance(entry, Wrote):
+        entry.field = weakref.ref(entry.field)  # type: ignore[assignment]
+    else:
+        args = tuple(weakref.ref(a) if isinstance(a, Field) else a for a in entry.args)
+        entry.args = entry.given = args
+
+
+def _hold(entry: Any) -> None:
+    """Undo `_let_go`; the fields are there."""
+    if isinstance(entry, Wrote):
+        entry.field = entry.field()  # type: ignore[operator]
+    else:
+        args = tuple(a() if isinstance(a, weakref.ref) else a for a in entry.args)
+        entry.args = entry.given = args
+
+
+def line_of_caller(loss: Field | None) -> Key:
+    """Return the statement that makes a tape, and its loss, by which recordings are kept."""
+    # 0 is this function, 1 `__init__`, 2 the user's statement (or the wrapper that checks signatures).
+    frame: Any = sys._getframe(2)
+    if frame.f_code is CALL:
+        frame = frame.f_back
+    return id(frame.f_code), frame.f_lasti, -1 if loss is None else loss.number
 
 
 _waiting: dict[Key, Past] = {}
-_kept: set[Key] = set()
-"""Lines of which a recording was kept before."""
+_misses: dict[Key, int] = {}
+"""Lines of which a recording was kept before: how many in a row were of no use to the next one."""
 _lock = locks.rlock()  # a weak reference's callback may run at any time
 
 
-def keep(key: Key, past: Past) -> None:
-    """Keep a recording for the next one of its line and loss."""
+def keep(key: Key, past: Past, *, hit: bool = False) -> None:
+    """Keep a recording for the next one of its line and loss; `hit`: the one before was of use to it."""
     with _lock:
-        if past.bytes > MOST or not past.weaken(lambda _: _drop(key)):
+        if past.bytes > MOST or not past.weaken(key):
             return
-        _kept.add(key)
+        _misses[key] = 0 if hit else _misses.get(key, -1) + 1
         _waiting.pop(key, None)
         _waiting[key] = past
-        total = sum(p.bytes for p in _waiting.values())
-        for oldest in list(_waiting):
-            if total <= MOST:
-                break
-            total -= _waiting.pop(oldest).bytes
+        # Those of small tapes are counted now and then.
+        if past.bytes > _SMALL or not len(_waiting) % 64:
+            _drop_oldest()
+
+
+def _drop_oldest() -> None:
+    """Keep no more than `MOST` bytes."""
+    total = sum(past.bytes for past in _waiting.values())
+    for oldest in list(_waiting):
+        if total <= MOST:
+            break
+        total -= _waiting.pop(oldest).bytes
 
 
 def may_wait(key: Key) -> bool:
     """Return whether a recording of this line and loss may be there when the next one has begun."""
     # `with ds.Tape(loss) as tape` drops, and so keeps, the last tape of the line only after the block began.
     # So a line's first recording is not asked for by its second one; nearly all lines keep none at all.
-    return key in _kept
+    return key in _misses
+
+
+def is_worth_keeping(key: Key | None, record: Record) -> bool:
+    """Return whether comparing events with this record may take less time than recording them anew."""
+    # Copies gain at once, as their memory need not be found anew.
+    if len(record) >= SHORT or record.copies():
+        return True
+    return len(record) > 0 and (key is None or _misses.get(key, 0) < _MOST_MISSES)
 
 
 def take(key: Key) -> Past | None:
@@ -174,11 +226,11 @@ def _drop(key: Key) -> None:
     _waiting.pop(key, None)
 
 
-session.at_reset += [_waiting.clear, _kept.clear]
+session.at_reset += [_waiting.clear, _misses.clear]
 
 
 def _can_all_repeat(record: Record) -> bool:
-    if record.read_out or record.seeded or record.declares_constants or not record.is_gapless:
+    if record.read_out or record.seeded or record.declares_constants:
         return False
     return len(record) > 0 and all(map(_can_repeat, record.firsts()))
 

@@ -13,7 +13,6 @@ values, copies, random numbers, gradients by hand) is not repeated, but recorded
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +22,19 @@ from diffsim.ad.record.elements import Index
 from diffsim.ad.record.entries import Launched, Wrote
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved
-from diffsim.ad.record.past import NUMBERS, Key, Past, Plan, take
 from diffsim.ad.record.record import Record
+from diffsim.ad.repeat.past import NUMBERS, Past, Plan
 from diffsim.runtime.fields.field import Field
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
-
-_NOTHING: tuple[Any, list[Any], list[Any]] = array("i"), [], []
 
 
 class Repetition:
     """Compares the events of a block with the record of the last one.
 
     Attributes:
-        past: the last recording; None: there is none, or it is asked for at the first event.
+        past: the last recording.
         at: how many entries of its record were repeated.
         start, clock: the clock's reading at the start of the block, and at the last event.
     """
@@ -47,9 +44,7 @@ class Repetition:
         "_announced",
         "_entries",
         "_kernels",
-        "_key",
         "_launch",
-        "_opened",
         "_own",
         "_plan",
         "_specials",
@@ -59,12 +54,13 @@ class Repetition:
         "start",
     )
 
-    def __init__(self, past: Past | None, key: Key | None, clock: int) -> None:
+    differs = False  # its arguments are those of the last recording
+
+    def __init__(self, past: Past, clock: int) -> None:
+        assert past.record is not None
         self.past = past
-        self._key = key
-        self._opened = False
         # The columns of the record: comparing an event must take less time than recording it.
-        self._kernels, self._entries, self._specials = _NOTHING
+        self._kernels, self._entries, self._specials = past.record.columns()
         self.start = self.clock = clock
         self.at = 0
         # Between the announcement of an event and the event: its entry, and the first one of the next.
@@ -72,24 +68,12 @@ class Repetition:
         self._after = 0
         self._launch: tuple[Any, tuple[Any, ...]] = None, ()
         self._own: list[Saved] = []
-        self._plan: dict[int, Plan] = {}
-
-    def _open(self) -> None:
-        # Not before the first event: `with ds.Tape(loss) as tape` drops the tape of the last turn when its
-        # block begins.
-        self._opened = True
-        if self.past is None and self._key is not None:
-            self.past = take(self._key)
-        if self.past is not None and self.past.record is not None:
-            self._kernels, self._entries, self._specials = self.past.record.columns()
-            self._plan = self.past.plan
+        self._plan = past.plan
 
     # ---- events; False: it differs, and is to be recorded
 
     def launching(self, special: Specialization, args: tuple[Any, ...], clock: int) -> bool:
         """Compare a launch that is about to begin, and make its copies."""
-        if not self._opened:
-            self._open()
         self._announced = None  # one that was announced and failed has changed nothing
         k, after, copies = self._plan.get(self.at) or self._planned()
         if clock != self.clock or not self._is_launch(k, special, args):
@@ -102,8 +86,6 @@ class Repetition:
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> bool:
         """Compare a launch; that of a kernel which writes nothing was not announced."""
-        if not self._opened:
-            self._open()
         announced = self._announced
         k = self.at if announced is None else announced
         # What was announced has been compared: only whether it is that launch is left to ask.
@@ -122,8 +104,6 @@ class Repetition:
 
     def writing(self, field: Field, row: int | None, clock: int) -> bool:
         """Compare a write from Python that is about to begin, and make its copies."""
-        if not self._opened:
-            self._open()
         self._announced = None
         k, after, copies = self._plan.get(self.at) or self._planned()
         entry = self._write(k)
@@ -136,8 +116,6 @@ class Repetition:
 
     def wrote(self, field: Field, index: Index, value: Any, now: int) -> bool:
         """Compare a write from Python, and note its value."""
-        if not self._opened:
-            self._open()
         if self._announced is not None:
             self.at = self._announced  # whatever it is: its copies were made
             self._announced = None
@@ -164,12 +142,12 @@ class Repetition:
                 return False
             if single:
                 a = args[0]
-                return a is known or _same(a, known)
+                return a is known or is_same(a, known)
         elif isinstance(known, Launched) and known.special is special:
             known = known.args
         else:
             return False
-        return all(a is b or _same(a, b) for a, b in zip(args, known, strict=True))
+        return all(a is b or is_same(a, b) for a, b in zip(args, known, strict=True))
 
     def _write(self, k: int) -> Wrote | None:
         found = self._entries[k] if k < len(self._kernels) and self._kernels[k] < 0 else None
@@ -195,36 +173,33 @@ class Repetition:
         """Whether all events of the record were repeated, and some there are."""
         return 0 < self.at == len(self._entries)
 
-    def hand_over(self, record: Record, saver: OverwriteSaver) -> None:
-        """Let a record become the whole of the last one, with the readings that it had."""
+    def hand_over(self, saver: OverwriteSaver | None) -> Record:
+        """Return the record of this block: the last one, with the readings that it had."""
         past = self.past
-        assert past is not None
         assert past.record is not None
-        record.take_over(past.record)
-        past.record = record
-        saver.bytes, saver.spare = past.copied, past.spare
+        if saver is not None:
+            saver.bytes, saver.spare = past.copied, past.spare
+        return past.record
 
-    def leave(self, record: Record, saver: OverwriteSaver, *, saving: bool) -> list[Saved]:
-        """Let a record become what was repeated, and the saver, if there is `saving`, go on from there.
+    def leave(self, record: Record, saver: OverwriteSaver | None) -> list[Saved]:
+        """Let a record become what was repeated, and the saver, if the tape has one, go on from there.
 
         Returns:
             The own copies of a launch that is still to be recorded.
         """
         past = self.past
-        if past is None or not self._opened:
-            return []
-        saver.bytes, saver.spare = 0, past.spare
-        if past.record is not None:
-            past.record.date(self.start)
-            spare = past.record.cut(self.at)
-            saver.spare.add(copy for copy in spare if copy not in self._own)
-            record.take_over(past.record)
-            if saving:
-                _resume(saver, record)
+        assert past.record is not None
+        past.record.date(self.start)
+        removed = past.record.cut(self.at)
+        record.take_over(past.record)
+        if saver is not None:
+            saver.bytes, saver.spare = 0, past.spare
+            saver.spare.add(copy for copy in removed if copy not in self._own)
+            _resume(saver, record)
         return self._own
 
 
-def _same(a: Any, b: Any) -> bool:
+def is_same(a: Any, b: Any) -> bool:
     """Whether two arguments are equal to the last bit."""
     # Types as well: they decide how a number is converted. NaN differs from itself, and is recorded anew.
     if a.__class__ is not b.__class__ or a.__class__ not in NUMBERS or a != b:

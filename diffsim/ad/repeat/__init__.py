@@ -1,0 +1,1 @@
+"""Recordings that are made again: what the next one may use of the last one."""

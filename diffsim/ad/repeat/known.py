@@ -1,0 +1,86 @@
+"""What the checks before a backward pass have found out about a record, and need not find out again.
+
+They have found nothing wrong. Most of them depend on the entries of the record and their order, and on which
+fields have gradients: they hold for each further pass, for replays, and for recordings that repeat this one.
+What depends on what memory holds is asked before each pass, or by each adjoint (docs/adr/0062).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffsim.ad.record.entries import Launched, Wrote, all_written
+from diffsim.ad.record.entry import Entry
+from diffsim.ad.record.record import Record
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.versions import Versions
+from diffsim.runtime.session import session
+
+
+class Known:
+    """What is known of a record.
+
+    Attributes:
+        asks: whether index fields decide, at each pass, whether the adjoints are right.
+        by_arguments: whether what was found depends on the values of arguments.
+        follows: whether there may be numbers of Python's that the tape follows.
+        writes: whether Python writes to fields in it.
+    """
+
+    __slots__ = (
+        "_count",
+        "_gradients",
+        "_reached",
+        "_state",
+        "asks",
+        "by_arguments",
+        "follows",
+        "writes",
+    )
+
+    def __init__(self, record: Record) -> None:
+        firsts = list(record.firsts())
+        reversed_ = {e.special_to_reverse() for e in firsts}
+        checks = [special.derivative.checks for special in reversed_ if special is not None]
+        self.asks = any(c is not None and c.reads for c in checks)
+        self.writes = not all(isinstance(e, Launched) for e in firsts)
+        # Which elements launches use before Python writes to them decides which of them are inputs.
+        self.by_arguments = self.writes or any(c is not None for c in checks)
+        self.follows = not all(map(_is_plain, firsts))
+        # Objects of their own: they keep no field alive.
+        adjoints = (f.adjoint for f in all_written(firsts))
+        self._gradients: list[Versions] = [g.versions for g in adjoints if g is not None]
+        self._reached: set[int] = set()
+        self._count = len(record)
+        self._state = _state()
+
+    def holds(self, record: Record) -> bool:
+        """Return whether the record has no more entries, and fields and kernels are such as they were."""
+        return self._state == _state() and self._count == len(record)
+
+    def leads_to(self, loss: Any) -> bool:
+        """Return whether it is known that the record leads to this loss."""
+        return isinstance(loss, Field) and loss.number in self._reached
+
+    def note_loss(self, loss: Any) -> None:
+        """Note that the record leads to this loss."""
+        if isinstance(loss, Field):
+            self._reached.add(loss.number)
+
+    def has_leftovers(self) -> bool:
+        """Return whether the gradient of something that the program wrote may be other than 0."""
+        for versions in self._gradients:  # noqa: SIM110 - twice as fast as `any`
+            if versions.dirty:
+                return True
+        return False
+
+
+def _state() -> tuple[int, int]:
+    """Return what tells states of the session apart in which adjoints are others."""
+    return session.generation, session.with_grad.changes
+
+
+def _is_plain(entry: Entry) -> bool:
+    if isinstance(entry, Launched):
+        return entry.returned is None and entry.undetached is None
+    return isinstance(entry, Wrote)
