@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parent
 # <- {ad, algorithms, gui, linalg, optim, tools}
 # <- bridges <- {torch, jax} <- __init__ <- commands <- __main__
 # math, names of the language under a name of its own, stands beside __init__
-_BASE = {"errors", "locks", "public_names", "tracebacks"}
+_BASE = {"errors", "locks", "parameters", "public_names", "tracebacks"}
 _MIDDLE = {"lang", "passes", "backends"}
 _OUTER = {"ad", "algorithms", "gui", "linalg", "optim", "tools"}
 _LIBRARIES = {"jax", "torch"}  # bridges to them, by their names
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "tracebacks": set(),
     "errors": {"public_names", "tracebacks"},
     "locks": set(),
+    "parameters": set(),
     "public_names": set(),
     "ir": _BASE,
     **{part: {"ir"} | _BASE for part in _MIDDLE},

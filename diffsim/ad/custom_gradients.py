@@ -411,7 +411,7 @@ class BoundGradReplaced(Bound):
 
 
 @checked
-def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
+def grad_replaced(func: Callable[..., Any]) -> GradReplaced:
     """Decorate a Python function (or method) that launches kernels and has a gradient of its own.
 
         @ds.ad.grad_replaced
@@ -425,8 +425,8 @@ def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
     On a tape the launches inside it are not differentiated; `backward` is called in their place,
     with the same arguments.
     """
-    _check_runs_at_once(function, "ds.ad.grad_replaced")
-    return GradReplaced(function)
+    _check_runs_at_once(func, "ds.ad.grad_replaced")
+    return GradReplaced(func)
 
 
 @checked

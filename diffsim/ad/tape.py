@@ -129,10 +129,10 @@ class Tape(Drawn, metaclass=PublicNames):
         self,
         loss: Field | None = None,
         clear_gradients: bool = True,
+        validation: bool = False,
         *,
         in_place: str | None = None,
         retain_grad: bool | Field | Sequence[Field] = False,
-        validation: bool = False,
         check_nan: bool | str = False,
     ) -> None:
         check_options(in_place, clear_gradients, validation=validation, check_nan=check_nan)

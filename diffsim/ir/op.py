@@ -12,6 +12,7 @@ reason the user will read. Nor has `continuation`, by which the complex step che
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import ScalarType, Type, bool_, converted, of_width
+from diffsim.parameters import placed, signature_of
 from diffsim.public_names import PublicNames
 from diffsim.tracebacks import UserError
 
@@ -29,6 +31,7 @@ from diffsim.tracebacks import UserError
 TABLE: dict[str, Op] = {}
 WHOLE = ("ceil", "floor", "round", "trunc")
 """Ops that also take the type of their result: `ds.floor(x, ds.i32)`."""
+_PARAMETERS = {"select": "cond, x1, x2", "pow": "base, exponent", "min": "*args", "max": "*args"}
 _SIGNS = dict(
     pair.split()
     for pair in (
@@ -246,6 +249,30 @@ class Op(metaclass=PublicNames):
         return self.name
 
     @property
+    def __signature__(self) -> inspect.Signature:
+        return signature_of(self.parameters)
+
+    @property
+    def parameters(self) -> str:
+        """The parameters as in a `def`, under Taichi's names."""
+        if self.name in WHOLE:
+            return "x, dtype=None"
+        by_count = ("", "x", "x1, x2", "x1, x2, x3")
+        return _PARAMETERS.get(self.name) or by_count[len(self.operands)]
+
+    def misnamed(self, name: str) -> tuple[str, str]:
+        """Return message and hint for a keyword argument without a parameter."""
+        if name == "dtype":
+            return (
+                f"{self.sign} takes no dtype",
+                f"convert the result: ds.cast({self.sign}(...), ds.i32)",
+            )
+        hint = f"its parameters are {self.parameters}"
+        if name in self.__signature__.parameters:
+            return f"{self.sign} cannot be called with this and {name}=", hint
+        return f"{self.sign} has no parameter {name}", hint
+
+    @property
     def sign(self) -> str:
         """Return the op as the user writes it: "+", "ds.sin"."""
         return _SIGNS.get(self.name, f"ds.{self.name}")
@@ -275,18 +302,26 @@ class Op(metaclass=PublicNames):
         # One rule for all operands, called in the form of the others.
         return lambda g, *args: vjp(k, g, args[:-1], args[-1])
 
-    def __call__(self, *args: Any, dtype: Any = None) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         try:
-            return self._evaluate(args, dtype)
+            if named:
+                args = self._in_places(args, named)
+            return self._evaluate(args)
         except UserError as error:
             error.leave_package()
             raise
 
-    def _evaluate(self, args: Sequence[Any], dtype: Any) -> Any:
+    def _in_places(self, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+        found, left = placed(self.parameters, args, named)
+        if left:
+            message, hint = self.misnamed(next(iter(left)))
+            raise KernelTypeError(message, Span.of_caller(), hint)
+        return tuple(found)
+
+    def _evaluate(self, args: Sequence[Any]) -> Any:
         if self.name in WHOLE and len(args) == 2:
-            *args, dtype = args
-        if dtype is not None:
-            return self._whole(args, dtype)
+            x, dtype = args
+            return self._evaluate((x,)) if dtype is None else self._whole(x, dtype)
         # The order matters: while a kernel is built, values are emitted; then operands with ops of
         # their own, such as tracked numbers; plain numbers last.
         if builder_stack.active() and any(isinstance(a, Value) for a in args):
@@ -315,19 +350,15 @@ class Op(metaclass=PublicNames):
                 "(or arrays); vectors have methods: v.norm(), v.dot(w), ...",
             ) from None
 
-    def _whole(self, args: Sequence[Any], t: Any) -> Any:
+    def _whole(self, x: Any, t: Any) -> Any:
         """Evaluate `ds.floor(x, ds.i32)`: the function's result in another type."""
-        if self.name not in WHOLE or not isinstance(t, ScalarType):
+        if not isinstance(t, ScalarType):
             raise KernelTypeError(
-                f"{self.sign} cannot be computed of {shown(args[0])} as {shown(t)}"
-                if self.name in WHOLE and args
-                else f"{self.sign} takes no dtype",
+                f"{self.sign} cannot be computed of {shown(x)} as {shown(t)}",
                 Span.of_caller(),
-                hint="it takes a number, and the type of its result: ds.i32, ..."
-                if self.name in WHOLE
-                else f"convert the result: ds.cast({self.sign}(...), ds.i32)",
+                hint="it takes a number, and the type of its result: ds.i32, ...",
             )
-        result = self(*args)
+        result = self(x)
         # The derivative of rounding is 0: there is nothing for a tape to record.
         if isinstance(result, Tracked):
             result = result.value

@@ -24,11 +24,11 @@ class LinearOperator:
     """A matrix that a kernel applies: `matvec(x, y)` sets the field y to A x.
 
     Args:
-        matvec: the kernel.
+        matvec_kernel: the kernel.
     """
 
-    def __init__(self, matvec: Callable[[Any, Any], object]) -> None:
-        self.matvec = matvec
+    def __init__(self, matvec_kernel: Callable[[Any, Any], object]) -> None:
+        self.matvec = matvec_kernel
 
     def __call__(self, x: Any, y: Any) -> None:
         """Apply it."""

@@ -37,15 +37,15 @@ class SparseSolver:
         self.factors: Any = None
         self.size = 0
 
-    def analyze_pattern(self, matrix: SparseMatrix) -> None:
+    def analyze_pattern(self, sparse_matrix: SparseMatrix) -> None:
         """Take notice of the places of a matrix; the factorisation does it again."""
-        self._check(matrix)
+        self._check(sparse_matrix)
 
-    def factorize(self, matrix: SparseMatrix) -> None:
+    def factorize(self, sparse_matrix: SparseMatrix) -> None:
         """Factorise a matrix; `info` says whether that went well."""
         refuse_tape("a factorisation")
-        a = self._check(matrix).matrix.tocsc().astype(np.float64)
-        self.factors, self.size = None, matrix.n
+        a = self._check(sparse_matrix).matrix.tocsc().astype(np.float64)
+        self.factors, self.size = None, sparse_matrix.n
         symmetric = self.type != "LU"
         # A symmetric solver would silently use one half of the matrix.
         if symmetric and abs(a - a.T).max() > 1e-5 * abs(a).max():
@@ -70,9 +70,9 @@ class SparseSolver:
         ):
             self.factors = factors
 
-    def compute(self, matrix: SparseMatrix) -> None:
+    def compute(self, sparse_matrix: SparseMatrix) -> None:
         """Analyse and factorise a matrix."""
-        self.factorize(matrix)
+        self.factorize(sparse_matrix)
 
     def solve(self, b: Any) -> Any:
         """Return x with A x = b, as an array of NumPy or of diffsim, as b is one."""

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
 import os
 import sys
 import threading
@@ -371,7 +373,10 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
 
 @checked
 def init(  # noqa: D417 - each option has its line
-    arch: Arch | Sequence[Arch] | None = None, **given: Any
+    arch: Arch | Sequence[Arch] | None = None,
+    default_fp: Any = None,
+    default_ip: Any = None,
+    **given: Any,
 ) -> None:
     """Start (or start anew) with these options. Fields made before stay usable.
 
@@ -424,6 +429,9 @@ def init(  # noqa: D417 - each option has its line
         BackendError: a backend that is not there.
     """
     # Options and backend are checked before anything is reset: a wrong call changes nothing.
+    for name, t in (("default_fp", default_fp), ("default_ip", default_ip)):
+        if t is not None:
+            given[name] = t
     chosen = options.parse(given)
     if arch is not None:
         _check_arch(arch)
@@ -439,6 +447,26 @@ def init(  # noqa: D417 - each option has its line
     session._cache = None
     if logging := sys.modules.get("logging"):  # else nobody listens
         logging.getLogger("diffsim").info("kernels run on %s", device_info())
+
+
+def _init_signature() -> inspect.Signature:
+    """Return what `help(ds.init)` and editors show: each option by name. Taichi's others are taken too."""
+    known = inspect.signature(init).parameters
+    given = known["given"].replace(annotation="object")
+    named = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=f.default,
+            annotation=f.type,
+        )
+        for f in dataclasses.fields(options.Options)
+        if f.name not in known
+    ]
+    return inspect.Signature([*list(known.values())[:3], *named, given], return_annotation="None")
+
+
+init.__signature__ = _init_signature()  # type: ignore[attr-defined]
 
 
 def device_info() -> str:

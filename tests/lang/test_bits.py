@@ -162,7 +162,7 @@ def test_of_constants_and_vectors():
     @ds.kernel
     def compute(a: ds.i32) -> ds.i32:
         v = ds.math.popcnt(ds.Vector([a, 1]))
-        return v[0] + 10 * v[1] + 100 * ds.math.clz(1) + ds.bit_shr(-1, n=28) * 10000
+        return v[0] + 10 * v[1] + 100 * ds.math.clz(1) + ds.bit_shr(-1, x2=28) * 10000
 
     assert compute(7) == 3 + 10 + 3100 + 150000
     assert (ds.math.clz(1), ds.bit_shr(-1, 28), ds.math.popcnt(-1)) == (31, 15, 32)

@@ -109,7 +109,6 @@ def _of_bits(
     def in_kernel(
         cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
     ) -> Evaluated:
-        args = [*args, *(kwargs.pop(p) for p in parameters[len(args) :] if p in kwargs)]
         if kwargs or len(args) != len(parameters):
             raise cx.type_error(node, f"{module}.{name} takes {len(parameters)}", f"write {call}")
         values = [cx.value(a, node) for a in args]
@@ -140,7 +139,7 @@ def _of_bits(
             return Matrix(made.tolist())
         return made[()] if isinstance(args[0], (np.ndarray, np.generic)) else int(made)
 
-    return Intrinsic(name, doc, in_kernel, in_python)
+    return Intrinsic(name, doc, in_kernel, in_python, ", ".join(parameters))
 
 
 popcnt = _of_bits(
@@ -155,10 +154,10 @@ clz = _of_bits(
 )
 bit_shr = _of_bits(
     "bit_shr",
-    "x shifted right by n bits, with zeros moved in whatever its sign; 0 where all are shifted out.",
+    "x1 shifted right by x2 bits, with zeros moved in whatever its sign; 0 where all are shifted out.",
     shift_right_logical,
     _shift_in_python,
-    ("x", "n"),
+    ("x1", "x2"),
     module="ds",
 )
 
@@ -166,7 +165,6 @@ bit_shr = _of_bits(
 def _bit_cast(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Evaluated:
-    args = [*args, *(kwargs.pop(p) for p in ("obj", "dtype")[len(args) :] if p in kwargs)]
     to = as_of_now(args[1]) if len(args) == 2 else None
     if kwargs or not isinstance(to, ScalarType):
         raise cx.type_error(
@@ -222,4 +220,5 @@ bit_cast = Intrinsic(
     "0x3f800000. A gradient by a float whose bits are taken is refused.",
     _bit_cast,
     _bit_cast_in_python,
+    "obj, dtype",
 )

@@ -51,6 +51,7 @@ static_assert = Intrinsic(
     '`ds.static_assert(x.shape[0] > 1, "x is too short")`.',
     _static_assert,
     only_in_kernels("static_assert"),
+    "cond, msg=None",
 )
 
 
@@ -65,6 +66,7 @@ static_print = Intrinsic(
     "Print while the kernel is compiled: constants as Python does, other values by their type.",
     _static_print,
     print,
+    "*args, sep=' ', end='\\n'",
 )
 
 
@@ -87,6 +89,7 @@ def _hint(name: str, what: str) -> Intrinsic:
         f"Taichi's hint to {what}; it changes nothing, as the compiler decides.",
         handler,
         only_in_kernels(name),
+        "*args",
     )
 
 
@@ -95,7 +98,7 @@ cache_read_only = _hint("cache_read_only", "read a field through a GPU's read-on
 mesh_local = _hint("mesh_local", "keep attributes of a mesh in the shared memory of a GPU's blocks")
 
 
-def _first(name: str, doc: str) -> Intrinsic:
+def _first(name: str, doc: str, parameters: str) -> Intrinsic:
     """Make a promise about an index, which is the index itself."""
 
     def handler(
@@ -109,15 +112,17 @@ def _first(name: str, doc: str) -> Intrinsic:
             )
         return args[0]
 
-    return Intrinsic(name, doc, handler, only_in_kernels(name))
+    return Intrinsic(name, doc, handler, only_in_kernels(name), parameters)
 
 
 loop_unique = _first(
     "loop_unique",
     "Taichi's promise that a value is another one in each iteration: the value itself. For gradients "
     "`ds.loop_config(independent=True)` promises it, which `debug=True` checks.",
+    "val, covers=None",
 )
 assume_in_range = _first(
     "assume_in_range",
     "Taichi's promise that a value lies in a range: the value itself, as the compiler finds ranges.",
+    "val, base, low, high",
 )

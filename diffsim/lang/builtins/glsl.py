@@ -47,10 +47,10 @@ from diffsim.lang.types.matrix import Matrix, in_python, same_shape, wrap
 # ---- common functions, element by element
 
 
-def clamp(x: Any, low: Any, high: Any) -> Any:
-    """min(max(x, low), high), element by element; at both ends the derivative goes to x."""
-    # The order of GLSL: with low > high the result is `high`.
-    return minimum(maximum(x, low), high)
+def clamp(x: Any, xmin: Any, xmax: Any) -> Any:
+    """min(max(x, xmin), xmax), element by element; at both ends the derivative goes to x."""
+    # The order of GLSL: with xmin > xmax the result is `xmax`.
+    return minimum(maximum(x, xmin), xmax)
 
 
 def mix(x: Any, y: Any, a: Any) -> Any:
@@ -85,14 +85,14 @@ def mod(x: Any, y: Any) -> Any:
     return TABLE["mod"](x, y)
 
 
-def radians(degrees: Any) -> Any:
+def radians(x: Any) -> Any:
     """The angle [degree] in radians."""
-    return degrees * (math.pi / 180)
+    return x * (math.pi / 180)
 
 
-def degrees(radians: Any) -> Any:
+def degrees(x: Any) -> Any:
     """The angle [rad] in degrees."""
-    return radians * (180 / math.pi)
+    return x * (180 / math.pi)
 
 
 # ---- geometry
@@ -119,9 +119,9 @@ def cross(x: Any, y: Any) -> Any:
     return linalg.cross(x, y)
 
 
-def normalize(x: Any) -> Any:
-    """x / length(x); not a number where the length is 0: use v.normalized(eps) there."""
-    return x / length(x)
+def normalize(v: Any) -> Any:
+    """v / length(v); not a number where the length is 0: use v.normalized(eps) there."""
+    return v / length(v)
 
 
 def reflect(x: Any, n: Any) -> Any:
@@ -146,14 +146,14 @@ def refract(x: Any, n: Any, eta: Any) -> Any:
 # ---- matrices and transformations
 
 
-def inverse(a: Any) -> Any:
+def inverse(mat: Any) -> Any:
     """Inverse of a matrix up to 4 x 4."""
-    return linalg.inverse(a)
+    return linalg.inverse(mat)
 
 
-def determinant(a: Any) -> Any:
+def determinant(m: Any) -> Any:
     """Determinant of a matrix up to 4 x 4."""
-    return linalg.determinant(a)
+    return linalg.determinant(m)
 
 
 def eye(n: Any) -> Any:
@@ -174,22 +174,22 @@ def scale(sx: Any, sy: Any, sz: Any) -> Any:
     return _affine([[sx, 0.0, 0.0], [0.0, sy, 0.0], [0.0, 0.0, sz]])
 
 
-def rotation2d(angle: Any) -> Any:
+def rotation2d(ang: Any) -> Any:
     """The 2 x 2 matrix of a counter-clockwise turn by the angle [rad]."""
     # Column vectors are multiplied from the right: (1, 0) goes to (cos, sin).
-    c, s = cos(angle), sin(angle)
+    c, s = cos(ang), sin(ang)
     return pack([c, -s, s, c], (2, 2))
 
 
-def rot_by_axis(axis: Any, angle: Any) -> Any:
-    """The 4 x 4 matrix of a turn about an axis, any 3-vector but 0, by the angle [rad].
+def rot_by_axis(axis: Any, ang: Any) -> Any:
+    """The 4 x 4 matrix of a turn about an axis, any 3-vector but 0, by the angle `ang` [rad].
 
     The turn is clockwise for one who looks against the axis, as in Taichi: for the right hand rule give
-    -angle. (O. Rodrigues, Journal de mathematiques pures et appliquees 5, 1840.)
+    -ang. (O. Rodrigues, Journal de mathematiques pures et appliquees 5, 1840.)
     """
     if shape(axis) != (3,):
         raise ValueError("rot_by_axis needs a vector of 3 elements and an angle")
-    a, c, s = elements(normalize(axis)), cos(angle), sin(angle)
+    a, c, s = elements(normalize(axis)), cos(ang), sin(ang)
     # Rodrigues' formula: (1 - c) a a^T + c I - s [a]x; the sign of the last term gives the clockwise sense.
     rows = [[(1.0 - c) * a[i] * a[j] for j in range(3)] for i in range(3)]
     for i in range(3):
@@ -215,17 +215,17 @@ def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
     )
 
 
-def rotation3d(angle_x: Any, angle_y: Any, angle_z: Any) -> Any:
-    """rot_yaw_pitch_roll(angle_z, angle_x, angle_y), which is what Taichi gives for these angles [rad].
+def rotation3d(ang_x: Any, ang_y: Any, ang_z: Any) -> Any:
+    """rot_yaw_pitch_roll(ang_z, ang_x, ang_y), which is what Taichi gives for these angles [rad].
 
-    The 4 x 4 matrix turns by angle_z about y, then by angle_x about x, then by angle_y about z.
+    The 4 x 4 matrix turns by ang_z about y, then by ang_x about x, then by ang_y about z.
     """
-    return rot_yaw_pitch_roll(angle_z, angle_x, angle_y)
+    return rot_yaw_pitch_roll(ang_z, ang_x, ang_y)
 
 
-def vdir(angle: Any) -> Any:
+def vdir(ang: Any) -> Any:
     """The unit 2-vector (cos, sin) of the angle [rad]."""
-    return pack([cos(angle), sin(angle)], (2,))
+    return pack([cos(ang), sin(ang)], (2,))
 
 
 # ---- complex numbers: vectors (real, imaginary)
@@ -237,9 +237,9 @@ def cconj(z: Any) -> Any:
     return pack([x, -y], (2,))
 
 
-def cmul(z: Any, w: Any) -> Any:
+def cmul(z1: Any, z2: Any) -> Any:
     """Product of two complex numbers."""
-    (a, b), (c, d) = _complex(z), _complex(w)
+    (a, b), (c, d) = _complex(z1), _complex(z2)
     return pack([a * c - b * d, a * d + b * c], (2,))
 
 
@@ -249,9 +249,9 @@ def cinv(z: Any) -> Any:
     return cconj(z) / dot(z, z)
 
 
-def cdiv(z: Any, w: Any) -> Any:
+def cdiv(z1: Any, z2: Any) -> Any:
     """Quotient of two complex numbers."""
-    return cmul(z, cconj(w)) / dot(w, w)
+    return cmul(z1, cconj(z2)) / dot(z2, z2)
 
 
 def csqrt(z: Any) -> Any:
@@ -260,9 +260,9 @@ def csqrt(z: Any) -> Any:
     return sqrt(length(z)) * vdir(0.5 * _angle(z))
 
 
-def cpow(z: Any, p: Any) -> Any:
+def cpow(z: Any, n: Any) -> Any:
     """A complex number to a real power."""
-    return power(length(z), p) * vdir(p * _angle(z))
+    return power(length(z), n) * vdir(n * _angle(z))
 
 
 def cexp(z: Any) -> Any:
@@ -309,6 +309,17 @@ def _angle(z: Any) -> Any:
 
 
 # ---- as functions of the language
+
+
+def _parameters_of(function: Callable[..., Any]) -> str:
+    """Write the parameters of a formula, without `inspect.signature`, which is slow."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    names = list(code.co_varnames[: code.co_argcount])
+    for k, default in enumerate(defaults, len(names) - len(defaults)):
+        names[k] += f"={default!r}"
+    if code.co_flags & inspect.CO_VARARGS:
+        names.append(f"*{code.co_varnames[code.co_argcount]}")
+    return ", ".join(names)
 
 
 def formula(
@@ -365,5 +376,5 @@ def formula(
             same_shape(f"ds.{name}", [x.entries if isinstance(x, Matrix) else x for x in bound])
         return in_python(f"ds.{name}", function, *bound)
 
-    made = Intrinsic(name, function.__doc__ or "", in_kernel, outside)
+    made = Intrinsic(name, function.__doc__ or "", in_kernel, outside, _parameters_of(function))
     return made

@@ -113,6 +113,7 @@ static = Intrinsic(
     "Evaluate while compiling: unrolls `for i in ds.static(range(3))`, decides `if ds.static(flag)`.",
     _static,
     lambda x: x,  # in Python everything is known
+    "x, *xs",
 )
 
 
@@ -149,6 +150,7 @@ ndrange = Intrinsic(
     "All index tuples of a box: `for i, j in ds.ndrange(n, (1, m))`; the outermost one runs in parallel.",
     _ndrange,
     _ndrange_in_python,
+    "*args",
 )
 
 
@@ -169,6 +171,7 @@ grouped = Intrinsic(
     "The indices of a field or ndrange as one vector: `for I in ds.grouped(x): x[I] = 0`.",
     _grouped,
     only_in_kernels("grouped"),
+    "x",
 )
 
 
@@ -179,8 +182,8 @@ def _loop_config(
     kwargs: dict[str, PythonObject],
 ) -> None:
     """Record the options of the next outermost loop."""
-    # Two of them are Taichi's and have no effect here, so that its programs run unchanged.
-    known = {"serialize", "parallelize", "block_dim", "name", "independent"}
+    # Some of them are Taichi's and have no effect here, so that its programs run unchanged.
+    known = set(loop_config.__signature__.parameters)
     unknown = set(kwargs) - known
     if args or unknown:
         raise cx.type_error(
@@ -236,10 +239,12 @@ loop_config = Intrinsic(
     "the blocks of its GPU launch, and of its adjoint's, n threads: a multiple of 32 up to 1024, or a power "
     "of two; `ds.init(default_gpu_block_dim=n)` is for loops that do not say. That changes "
     "nothing on the CPU. `independent=True` is your word, for the gradient, that no two iterations touch one "
-    "element unless both add to it; `debug=True` checks it. `parallelize` and `name`, which Taichi knows, "
-    "change nothing at all.",
+    "element unless both add to it; `debug=True` checks it. `parallelize`, "
+    "`block_dim_adaptive`, `bit_vectorize` and `name`, which Taichi knows, change nothing at all.",
     _loop_config,
     only_in_kernels("loop_config"),
+    "*, block_dim=None, serialize=False, parallelize=None, block_dim_adaptive=True, "
+    "bit_vectorize=False, name='', independent=False",
 )
 
 # ---- conversion
@@ -268,6 +273,7 @@ cast = Intrinsic(
     "The value in another scalar type; vectors and matrices element by element.",
     _cast,
     _cast_in_python,
+    "obj, dtype",
 )
 
 # ---- atomics
@@ -279,7 +285,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
     def handler(
         cx: TranslationContext, node: ast.Call, args: list[ast.expr], kwargs: dict[str, Evaluated]
     ) -> Evaluated:
-        if len(args) != 2 or node.keywords:
+        if len(args) != 2 or kwargs:
             raise cx.type_error(
                 node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
             )
@@ -315,7 +321,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
         # rule serves for both in adjoints and reductions.
         return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
 
-    return Intrinsic(name, doc, handler, only_in_kernels(name), lazy=True)
+    return Intrinsic(name, doc, handler, only_in_kernels(name), "x, y", lazy=True)
 
 
 def _multiplied(
@@ -412,7 +418,7 @@ def _like(name: str, number: int) -> Intrinsic:
         return zeros * 0 + number
 
     text = f"{number} of the type of a value, in every element: `ds.{name}(x)`."
-    return Intrinsic(name, text, in_kernel, in_python)
+    return Intrinsic(name, text, in_kernel, in_python, "x")
 
 
 zero = _like("zero", 0)
@@ -475,6 +481,7 @@ random = Intrinsic(
     "`ds.init(random_seed=...)`, the launch and the loop index alone; an adjoint draws the same numbers.",
     _random,
     only_in_kernels("random"),
+    "dtype=float",
 )
 
 
@@ -497,6 +504,7 @@ randn = Intrinsic(
     "A random number with the standard normal distribution (G. E. P. Box, M. E. Muller, 1958).",
     _randn,
     only_in_kernels("randn"),
+    "dt=None",
 )
 
 
@@ -527,4 +535,5 @@ stop_grad = Intrinsic(
     "now is a constant on the tape.",
     _stop_grad,
     lambda x: runtime().stop_grad(x),
+    "x",
 )

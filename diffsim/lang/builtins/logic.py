@@ -45,9 +45,9 @@ def logical_not(a: Any) -> Any:
 
 
 @_of_ds
-def raw_div(a: Any, b: Any) -> Any:
-    """The quotient as C has it: of integers rounded towards 0, and 0 where b is 0; of floats a / b."""
-    return TABLE["truncdiv"](a, b) if _are_integers(a, b) else a / b
+def raw_div(x1: Any, x2: Any) -> Any:
+    """The quotient as C has it: of integers rounded towards 0, and 0 where x2 is 0; of floats x1 / x2."""
+    return TABLE["truncdiv"](x1, x2) if _are_integers(x1, x2) else x1 / x2
 
 
 @_of_ds

@@ -25,7 +25,6 @@ def _intrinsic(name: str, parameters: tuple[str, ...], doc: str, emit: Emit) -> 
     def in_kernel(
         cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
     ) -> Evaluated:
-        args = [*args, *(kwargs.pop(p) for p in parameters[len(args) :] if p in kwargs)]
         if kwargs or len(args) != len(parameters):
             raise cx.type_error(
                 node,
@@ -35,7 +34,7 @@ def _intrinsic(name: str, parameters: tuple[str, ...], doc: str, emit: Emit) -> 
             )
         return emit(cx, node, node_of(cx, args[0], node), args[1:])
 
-    return Intrinsic(name, doc, in_kernel, only_in_kernels(name))
+    return Intrinsic(name, doc, in_kernel, only_in_kernels(name), ", ".join(parameters))
 
 
 def _activate(
@@ -135,23 +134,25 @@ def _rescale_in_python(of: object, to: object, index: object) -> Any:
 
 activate = _intrinsic(
     "activate",
-    ("node", "index"),
+    ("node", "indices"),
     "Make a cell of a sparse node active, and those around it.",
     _activate,
 )
 deactivate = _intrinsic(
     "deactivate",
-    ("node", "index"),
+    ("node", "indices"),
     "Make a cell of a sparse node inactive: its elements are 0 from now on. Of a dynamic: empty a list.",
     _deactivate,
 )
 is_active = _intrinsic(
-    "is_active", ("node", "index"), "Whether a cell of a sparse node is active.", _is_active
+    "is_active", ("node", "indices"), "Whether a cell of a sparse node is active.", _is_active
 )
-length = _intrinsic("length", ("node", "index"), "The length of a list of a dynamic node.", _length)
+length = _intrinsic(
+    "length", ("node", "indices"), "The length of a list of a dynamic node.", _length
+)
 append = _intrinsic(
     "append",
-    ("node", "index", "value"),
+    ("node", "indices", "val"),
     "Append a value to a list of a dynamic node; returns its index in the list.",
     _append,
 )
@@ -160,6 +161,7 @@ rescale_index = Intrinsic(
     "The index at the resolution of another field or node: of the block that an element is in.",
     _rescale,
     _rescale_in_python,
+    "a, b, I",
 )
 
 
@@ -176,4 +178,5 @@ no_activate = Intrinsic(
     "A promise that stores in this loop reach active elements of a sparse field: taken, and not needed.",
     _no_activate,
     only_in_kernels("no_activate"),
+    "*args",
 )

@@ -157,6 +157,7 @@ svd = Intrinsic(
     """,
     _svd,
     _in_python("svd", decompositions.svd),
+    "A, dt=None",
 )
 
 
@@ -180,6 +181,7 @@ polar_decompose = Intrinsic(
     _in_python(
         "polar_decompose", lambda a: _sized(decompositions.polar2, decompositions.polar3)(a)
     ),
+    "A, dt=None",
 )
 
 
@@ -212,6 +214,7 @@ sym_eig = Intrinsic(
     """,
     _sym_eig,
     _in_python("sym_eig", _sym_eig_in_python),
+    "A, dt=None",
 )
 
 
@@ -231,6 +234,7 @@ eig = Intrinsic(
     """,
     _eig,
     _in_python("eig", decompositions.eig2),
+    "A, dt=None",
 )
 
 
@@ -331,6 +335,7 @@ diagonal_map = Intrinsic(
     """,
     _diagonal_map,
     only_in_kernels("diagonal_map"),
+    "f, A",
 )
 
 
@@ -355,4 +360,5 @@ sym_map = Intrinsic(
     """,
     _sym_map,
     only_in_kernels("sym_map"),
+    "f, A",
 )

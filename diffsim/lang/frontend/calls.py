@@ -44,6 +44,7 @@ from diffsim.lang.types.descriptions import advice, describe
 from diffsim.lang.types.matrix import UNBOUND, Matrix
 from diffsim.lang.types.structs import StructType
 from diffsim.lang.types.vector import Vector
+from diffsim.parameters import placed, signature_of
 
 
 def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
@@ -56,7 +57,8 @@ def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     function = expressions.expr(cx, node.func)
     # An atomic update gets the syntax of its target: evaluating it would load the element.
     if isinstance(function, Intrinsic) and function.lazy:
-        return function.in_kernel(cx, node, node.args, {})
+        named = {k.arg: k.value for k in node.keywords if k.arg is not None}
+        return function.in_kernel(cx, node, *placed(function.parameters, node.args, named))
     if function is print:
         printing.show(cx, node)
         return None
@@ -126,15 +128,16 @@ def _dispatch(
     """Translate a call of an evaluated function with evaluated arguments."""
     # Common kinds first. Objects are compared by class or identity, as `==` may be code of the program.
     function = as_of_now(function)
+    if kwargs and isinstance(function, (Intrinsic, Op)):
+        node, args, kwargs = _in_places(node, function, args, kwargs)
     if isinstance(function, (Intrinsic, Given, custom_derivatives.GradOf)):
         return function.in_kernel(cx, node, args, kwargs)
     # `ds.floor(x, ds.i32)`: ops whose results are whole numbers take the type of the result.
-    if isinstance(function, Op) and function.name in WHOLE and (kwargs or len(args) == 2):
-        t = kwargs.pop("dtype", None) or args.pop()
-        refuse_keywords(cx, node, kwargs, f"ds.{function.name}")
-        return convert(cx, apply(cx, node, function, args), t, node)
     if isinstance(function, Op):
-        refuse_keywords(cx, node, kwargs, f"ds.{function.name}")
+        if kwargs:
+            raise cx.type_error(node, *function.misnamed(next(iter(kwargs))))
+        if function.name in WHOLE and len(args) == 2:
+            return convert(cx, apply(cx, node, function, args[:1]), args[1], node)
         return apply(cx, node, function, args)
     if isinstance(function, TensorType):
         return _of_type(cx, node, function, args)
@@ -226,6 +229,19 @@ def _unbound(
                 f"write v.{name}()",
             )
     return _method(cx, node, expressions.Method(name, owner), args[1:], kwargs)
+
+
+def _in_places(
+    node: ast.Call, function: Intrinsic | Op, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> tuple[ast.Call, list[Evaluated], dict[str, Evaluated]]:
+    """Move keyword arguments to the places of their parameters, with their syntax."""
+    args, left = placed(function.parameters, args, kwargs)
+    named = {k.arg: k.value for k in node.keywords}
+    # Handlers show arguments by their syntax; unpacked ones (`*args`, `**options`) have none of their own.
+    order = signature_of(function.parameters).parameters
+    moved = [named[name] for name in order if name in named and name not in left]
+    rest = [k for k in node.keywords if k.arg is None or k.arg in left]
+    return ast.copy_location(ast.Call(node.func, [*node.args, *moved], rest), node), args, left
 
 
 def _func(

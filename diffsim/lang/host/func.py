@@ -154,30 +154,30 @@ class BoundFunc(Bound, CompiledByValue, metaclass=PublicNames):
 
 
 @checked
-def func(function: Callable[..., Any]) -> Func:
+def func(fn: Callable[..., Any]) -> Func:
     """Decorate a function so that kernels (and other funcs) can call it.
 
     Arguments are passed by value; fields, functions and other Python objects as they are. Those for
     parameters annotated `ds.template()` are changed where the func changes the parameter. A func may
     return one value or a tuple, from anywhere in its body.
     """
-    return Func(function)
+    return Func(fn)
 
 
 @checked
-def pyfunc(function: Callable[..., Any]) -> Func:
+def pyfunc(fn: Callable[..., Any]) -> Func:
     """Decorate a function that kernels call, as `ds.func`, and Python as well, where it runs as it is."""
-    return PyFunc(function)
+    return PyFunc(fn)
 
 
 @checked
-def real_func(function: Callable[..., Any]) -> Func:
+def real_func(fn: Callable[..., Any]) -> Func:
     """Decorate a function for kernels whose parameters and result all have types, to which calls convert.
 
     It may return from anywhere, and it cannot call itself. It is translated in place of each call, as
     every func is.
     """
-    return RealFunc(function)
+    return RealFunc(fn)
 
 
 @checked

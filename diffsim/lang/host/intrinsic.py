@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import DiffsimError, Span
+from diffsim.parameters import placed, signature_of
 from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entry
 
@@ -30,6 +32,7 @@ class Intrinsic(metaclass=PublicNames):
         doc: its documentation.
         in_kernel: emits a call of it in a kernel.
         in_python: what a call outside kernels does.
+        parameters: as in a `def`: "x, dtype=None".
         lazy: whether `in_kernel` gets the syntax of the arguments instead of their values.
     """
 
@@ -41,6 +44,7 @@ class Intrinsic(metaclass=PublicNames):
         doc: str,
         in_kernel: Handler,
         in_python: Callable[..., Any],
+        parameters: str,
         *,
         lazy: bool = False,
     ) -> None:
@@ -48,6 +52,7 @@ class Intrinsic(metaclass=PublicNames):
         self.__doc__ = doc
         self.in_kernel = in_kernel
         self.in_python = in_python
+        self.parameters = parameters
         self.lazy = lazy
         # Two of one name would be confused by pickle, which finds them by name.
         assert _intrinsics.setdefault(name, self) is self, name
@@ -56,8 +61,15 @@ class Intrinsic(metaclass=PublicNames):
     def __reduce__(self) -> Any:
         return _intrinsic, (self.__name__,)
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return signature_of(self.parameters)
+
     @entry
     def __call__(self, *args: object, **kwargs: object) -> Any:
+        if kwargs:
+            placed_args, kwargs = placed(self.parameters, args, kwargs)
+            args = tuple(placed_args)
         return self.in_python(*args, **kwargs)
 
     def __repr__(self) -> str:

@@ -82,7 +82,7 @@ TAICHI: dict[str, dict[str, str]] = {
     },
     "Arithmetic": {
         "PI pi": "write ds.math.pi",
-        "clamp": "write ds.math.clamp(x, low, high)",
+        "clamp": "write ds.math.clamp(x, xmin, xmax)",
         "mix": "write ds.math.mix(x, y, a)",
         "log10": "write ds.log(x) / math.log(10), of Python's math",
         "popcnt": "write ds.math.popcnt(a)",

@@ -55,10 +55,13 @@ def _need(ok: bool, problem: str) -> None:
         raise ValueError(problem)
 
 
-def dot(a: Any, b: Any) -> Any:
+def dot(a: Any, other: Any) -> Any:
     """Scalar product of two vectors (of two matrices: sum of the products of their elements)."""
-    _need(shape(a) == shape(b), f"dot needs the same shape twice, not {shape(a)} and {shape(b)}")
-    return reduce_sum(a * b)
+    _need(
+        shape(a) == shape(other),
+        f"dot needs the same shape twice, not {shape(a)} and {shape(other)}",
+    )
+    return reduce_sum(a * other)
 
 
 def norm_sqr(a: Any, eps: Any = 0) -> Any:
@@ -82,23 +85,23 @@ def normalized(a: Any, eps: Any = 0) -> Any:
     return a / (norm(a) + eps)
 
 
-def cross(a: Any, b: Any) -> Any:
+def cross(a: Any, other: Any) -> Any:
     """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component."""
     _need(
-        shape(a) == shape(b) and shape(a) in ((2,), (3,)),
+        shape(a) == shape(other) and shape(a) in ((2,), (3,)),
         "cross needs two vectors of 2 or 3 elements",
     )
-    a, b = elements(a), elements(b)
-    # The third component of the product of (a, 0) and (b, 0).
+    a, other = elements(a), elements(other)
+    # The third component of the product of (a, 0) and (other, 0).
     if len(a) == 2:
-        return a[0] * b[1] - a[1] * b[0]
+        return a[0] * other[1] - a[1] * other[0]
     # Negative indices wrap around: k - 2 and k - 1 are the two other axes in cyclic order.
-    return pack([a[k - 2] * b[k - 1] - a[k - 1] * b[k - 2] for k in range(3)], (3,))
+    return pack([a[k - 2] * other[k - 1] - a[k - 1] * other[k - 2] for k in range(3)], (3,))
 
 
-def outer_product(a: Any, b: Any) -> Any:
-    """Matrix of the products a[i] * b[j]."""
-    return outer(a, b)
+def outer_product(a: Any, other: Any) -> Any:
+    """Matrix of the products a[i] * other[j]."""
+    return outer(a, other)
 
 
 def trace(a: Any) -> Any:
@@ -169,13 +172,13 @@ def inverse(a: Any) -> Any:
     return pack(out, (n, n))
 
 
-def solve(a: Any, b: Any) -> Any:
+def solve(A: Any, b: Any) -> Any:
     """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination)."""
-    n = _square(a, "solve", 6)
+    n = _square(A, "solve", 6)
     dims = shape(b)
     _need(bool(dims) and dims[0] == n, f"solve needs {n} rows on the right, not shape {dims}")
     width = 1 if len(dims) == 1 else dims[1]
-    left, right = elements(a), elements(b)
+    left, right = elements(A), elements(b)
     rows = [left[i * n : (i + 1) * n] + right[i * width : (i + 1) * width] for i in range(n)]
     for k in range(n):
         # The row with the largest number comes up, by selects: lanes have pivots of their own.

@@ -53,7 +53,7 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
     """A small vector or matrix of numbers.
 
     Args:
-        rows: the elements: a list, a list of rows, or an array with one or two axes.
+        arr: the elements: a list, a list of rows, or an array with one or two axes.
         dt: scalar type of the elements; NumPy's choice if left out.
 
     Attributes:
@@ -71,18 +71,18 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
 
     def __init__(
         self,
-        rows: object,
+        arr: object,
         dt: object = None,
         *,
         owner: Callable[[], Any] | None = None,
         at: int = 0,
     ) -> None:
-        provenance = source_of(rows)
-        entries = _entries_of(rows)
+        provenance = source_of(arr)
+        entries = _entries_of(arr)
         if entries is None:
             raise FieldError(
                 "a vector or matrix is made of a list of numbers or of rows of equal length, not "
-                + shown(rows),
+                + shown(arr),
                 Span.of_caller(),
                 hint="write ds.Vector([x, y]) or ds.Matrix([[a, b], [c, d]]); of a field take x[i]",
             )
@@ -103,13 +103,12 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
         m: int,
         dtype: object = None,
         shape: object = None,
-        *,
-        name: str = "",
-        needs_grad: bool = False,
-        layout: object = None,
-        needs_dual: bool = False,
-        offset: object = None,
         order: object = None,
+        name: str = "",
+        offset: object = None,
+        needs_grad: bool = False,
+        needs_dual: bool = False,
+        layout: object = None,
     ) -> Any:
         """Make a field of n x m matrices; see `ds.field` for the other arguments."""
         return runtime().make_field(
@@ -293,13 +292,13 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
             else f"its shape is {self.shape}, and its elements are {from_numpy(entries.dtype)}",
         )
 
-    def fill(self, number: object) -> None:
+    def fill(self, val: object) -> None:
         """Set all elements."""
-        self[:] = number
+        self[:] = val
 
-    def cast(self, dt: object) -> Matrix:
+    def cast(self, dtype: object) -> Matrix:
         """Return the elements in another type; from float to integer their fractions are cut off."""
-        return marked(Matrix(self.entries, dt), self)
+        return marked(Matrix(self.entries, dtype), self)
 
     def __repr__(self) -> str:
         return repr(self.entries.tolist())

@@ -19,8 +19,8 @@ class Vector:
     """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
 
     # There is one class for vectors and matrices; `ds.Vector` is only a way to make them.
-    def __new__(cls, elements: object, dt: object = None) -> Matrix:  # type: ignore[misc]
-        made = Matrix(elements, dt)
+    def __new__(cls, arr: object, dt: object = None) -> Matrix:  # type: ignore[misc]
+        made = Matrix(arr, dt)
         if made.entries.ndim != 1:
             raise FieldError(
                 "a vector has one axis", Span.of_caller(), hint="for rows and columns use ds.Matrix"
@@ -32,13 +32,12 @@ class Vector:
         n: int,
         dtype: object = None,
         shape: object = None,
-        *,
-        name: str = "",
-        needs_grad: bool = False,
-        layout: object = None,
-        needs_dual: bool = False,
-        offset: object = None,
         order: object = None,
+        name: str = "",
+        offset: object = None,
+        needs_grad: bool = False,
+        needs_dual: bool = False,
+        layout: object = None,
     ) -> Any:
         """Make a field of vectors of n elements; see `ds.field` for the other arguments."""
         return runtime().make_field(

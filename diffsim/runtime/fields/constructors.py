@@ -159,13 +159,12 @@ def make_ndarray(
 def field(
     dtype: object = None,
     shape: object = None,
-    *,
-    name: str = "",
-    needs_grad: bool = False,
-    layout: object = None,
-    needs_dual: bool = False,
-    offset: object = None,
     order: object = None,
+    name: str = "",
+    offset: object = None,
+    needs_grad: bool = False,
+    needs_dual: bool = False,
+    layout: object = None,
 ) -> Field:
     """Make a field of numbers, vectors or matrices.
 
@@ -173,12 +172,12 @@ def field(
         dtype: scalar type, or `ds.types.vector/matrix`; the default float if left out.
         shape: number of elements along each axis, () for a single one. Without a shape the field waits
             to be placed: `ds.root.dense(ds.i, n).place(x)`.
-        name: for messages; else the variable's name in the first kernel that uses it.
-        needs_grad: whether gradients with respect to it are wanted (`x.grad`).
-        layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
-        needs_dual: whether forward mode's tangents of it are wanted (`x.dual`).
-        offset: the index of its first element, a number for each axis; 0 if left out.
         order: the axes in memory, slowest first: "ji" for columns side by side.
+        name: for messages; else the variable's name in the first kernel that uses it.
+        offset: the index of its first element, a number for each axis; 0 if left out.
+        needs_grad: whether gradients with respect to it are wanted (`x.grad`).
+        needs_dual: whether forward mode's tangents of it are wanted (`x.dual`).
+        layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
 
     Raises:
         FieldError: a shape, type or option that makes no sense; no memory.
@@ -193,7 +192,7 @@ def field(
 
 @checked
 def ndarray(
-    dtype: object, shape: object, *, needs_grad: bool = False, needs_dual: bool = False
+    dtype: object, shape: object, needs_grad: bool = False, needs_dual: bool = False
 ) -> Field:
     """Make an array for arguments annotated `ds.types.ndarray()`; used from Python like a field.
 

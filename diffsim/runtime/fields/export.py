@@ -341,19 +341,19 @@ class TensorCopies:
         made = pytorch().from_numpy(np.asarray(self.to_numpy()))
         return made if device is None else made.to(device)
 
-    def from_torch(self, tensor: Any) -> None:
-        """Copy a tensor of PyTorch of shape `field.shape` + shape of one element into the field."""
+    def from_torch(self, arr: Any) -> None:
+        """Copy a arr of PyTorch of shape `field.shape` + shape of one element into the field."""
         torch = pytorch()
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(arr, torch.Tensor):
             raise FieldError(
-                f"from_torch takes a tensor of PyTorch, not {describe(tensor)}",
+                f"from_torch takes a arr of PyTorch, not {describe(arr)}",
                 Span.of_caller(),
                 hint="arrays are copied by from_numpy, fields by copy_from",
             )
-        if tensor.requires_grad:
+        if arr.requires_grad:
             raise FieldError(
-                f"this tensor requires a gradient, which would be lost in {self.name}",
+                f"this arr requires a gradient, which would be lost in {self.name}",
                 Span.of_caller(),
-                hint="make a function of PyTorch of the program, ds.torch.wrap; or copy tensor.detach()",
+                hint="make a function of PyTorch of the program, ds.torch.wrap; or copy arr.detach()",
             )
-        self.from_numpy(tensor.resolve_neg().cpu().numpy())
+        self.from_numpy(arr.resolve_neg().cpu().numpy())

@@ -495,25 +495,25 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike, metaclass=Pub
         """Return the number of an element's first component among the scalars in memory."""
         return number_of(self, index_of(self, key))
 
-    def fill(self, value: object) -> None:
+    def fill(self, val: object) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
         # `listener`, not `tape`: other threads' tapes must hear of the write as well.
         tape = session.recorders and session.listener
-        lost = tape and lost_source(self, value)
+        lost = tape and lost_source(self, val)
         self._before()
         # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
         fill = self.storage.fill if self.tree is None else functools.partial(set_active, self)
-        if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
-            fill(value)
-            dirty = value != 0
+        if self.dtype.is_float and val.__class__ in (int, float) and abs(val) < 2**53:
+            fill(val)
+            dirty = val != 0
         else:
-            fill(element_of(self, value) if self.element else scalar_of(self, value))
-            dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
+            fill(element_of(self, val) if self.element else scalar_of(self, val))
+            dirty = bool(np.any(np.asarray(val.entries if isinstance(val, Matrix) else val)))
         self._touch()
         # Zeros need no clearing by the next backward pass, unless others may write to them.
         self.versions.overwritten(dirty=dirty or self._exported)
         if tape:
-            tape.wrote(self, None, self._written(value) if self.tree is None else kept(self))
+            tape.wrote(self, None, self._written(val) if self.tree is None else kept(self))
             if lost:
                 tape.lost(lost)
 
@@ -534,19 +534,17 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike, metaclass=Pub
             return Provenance.of(self).mark_array(made)
         return made
 
-    def from_numpy(self, array: object) -> None:
+    def from_numpy(self, arr: object) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
-        if isinstance(array, Field):
+        if isinstance(arr, Field):
             raise FieldError(
                 "from_numpy takes an array, this is a field",
                 Span.of_caller(),
                 hint=f"write {self._called()}.copy_from(field)",
             )
         tape = session.recorders and session.listener
-        lost = tape and lost_source(
-            self, array
-        )  # before the conversion, which loses the provenance
-        given = checked_array(self, array, self.shape, self.name)
+        lost = tape and lost_source(self, arr)  # before the conversion, which loses the provenance
+        given = checked_array(self, arr, self.shape, self.name)
         self._before()
         elements = given.reshape((*self.shape, self._storage.layout.components))
         if self.tree is None:

@@ -12,6 +12,7 @@ from typing import Any
 from diffsim.errors import FieldError, OperationError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.host.field_like import StructFieldLike
+from diffsim.lang.host.func import Func
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
@@ -243,17 +244,17 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
         """Return a copy: an array for each member, by name."""
         return {member: f.to_numpy() for member, f in self._struct.items()}
 
-    def from_numpy(self, arrays: Mapping[str, object]) -> None:
+    def from_numpy(self, array_dict: Mapping[str, object]) -> None:
         """Copy an array for each member, by name, into the field; members left out stay as they are."""
-        self._each(arrays, lambda f, a: f.from_numpy(a))
+        self._each(array_dict, lambda f, a: f.from_numpy(a))
 
-    def fill(self, value: object) -> None:
+    def fill(self, val: object) -> None:
         """Set all elements: to a struct, or all numbers to one number."""
-        if isinstance(value, (int, float)):
+        if isinstance(val, (int, float)):
             for f in self._struct.values():
-                f.fill(value)
+                f.fill(val)
         else:
-            given = value.to_dict() if isinstance(value, (Struct, Element)) else value
+            given = val.to_dict() if isinstance(val, (Struct, Element)) else val
             self._each(given, lambda f, v: f.fill(v))
 
     def copy_from(self, other: StructField) -> None:
@@ -398,20 +399,34 @@ class StructNamespace:
     @staticmethod
     def field(
         members: Mapping[str, object],
+        methods: Mapping[str, Func] | None = None,
         shape: object = None,
-        *,
         name: str = "",
-        needs_grad: bool = False,
-        layout: object = None,
-        needs_dual: bool = False,
         offset: object = None,
+        needs_grad: bool = False,
+        needs_dual: bool = False,
+        layout: object = None,
     ) -> StructField:
-        """Make a field of structs with these members; see `StructType.field` for the other arguments."""
+        """Make a field of structs with these members; see `StructType.field` for the other arguments.
+
+        `methods` are `@ds.func`s that elements have, by name; their first parameter is the element.
+        """
         if not isinstance(members, dict):
             raise FieldError(
                 f"the members are a dictionary from names to types, not {describe(members)}",
                 Span.of_caller(),
                 hint='write ds.Struct.field({"pos": ds.types.vector(3, ds.f32)}, shape=n)',
             )
-        t = struct_type("struct", members)
+        methods = {} if methods is None else methods
+        if not isinstance(methods, dict) or not all(isinstance(f, Func) for f in methods.values()):
+            raise FieldError(
+                f"methods are a dictionary from names to @ds.func functions, not {describe(methods)}",
+                Span.of_caller(),
+                hint="for the number of elements write shape=n",
+            )
+        t = (
+            StructType("struct", members, dict(methods))
+            if methods
+            else struct_type("struct", members)
+        )
         return make_struct_field(t, shape, name, needs_grad, layout, needs_dual, offset)

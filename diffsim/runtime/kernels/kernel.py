@@ -532,14 +532,14 @@ def _as_argument(p: Parameter, a: Recorded) -> object:
 
 
 @checked
-def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None = None) -> Any:
+def kernel(fn: Callable[..., Any] | None = None, *, simplicity: str | None = None) -> Any:
     """Decorate a function so that it is compiled and run over fields.
 
     The outermost loops run in parallel. Parameters have annotations: scalar types are passed by value,
     `ds.types.ndarray()` without a copy, `ds.template()` is compiled in.
 
     Args:
-        function: the function.
+        fn: the function.
         simplicity: "relaxed" differentiates kernels outside the kernel simplicity rule, "strict"
             refuses their gradients; the option of `ds.init` if left out.
     """
@@ -549,15 +549,15 @@ def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None
             Span.of_caller(),
             hint='give it "strict" or "relaxed"',
         )
-    if function is None:
+    if fn is None:
         return lambda f: kernel(f, simplicity=simplicity)
-    if isinstance(function, Kernel):
+    if isinstance(fn, Kernel):
         raise KernelTypeError(
-            f"{function.source.name} is a kernel already",
+            f"{fn.source.name} is a kernel already",
             Span.of_caller(),
             hint="write @ds.kernel once",
         )
-    return Kernel(function, simplicity)
+    return Kernel(fn, simplicity)
 
 
 def forget_all() -> None:

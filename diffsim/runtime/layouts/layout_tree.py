@@ -139,36 +139,36 @@ class Node(NodeLike, metaclass=PublicNames):
             "make the same layout again where it is needed",
         )
 
-    def dense(self, axes: Axes, size: object) -> Node:
+    def dense(self, axes: Axes, dimensions: object) -> Node:
         """Divide each element into a dense array.
 
         Args:
             axes: `ds.i`, `ds.ij`, ...
-            size: number of elements along each of the axes, or one number for all of them.
+            dimensions: number of elements along each of the axes, or one number for all of them.
         """
-        return Node(self, self._sizes(axes, size))
+        return Node(self, self._sizes(axes, dimensions))
 
-    def pointer(self, axes: Axes, size: object) -> Node:
+    def pointer(self, axes: Axes, dimensions: object) -> Node:
         """Divide each element into an array whose cells are active or not."""
-        return Node(self, self._sizes(axes, size), "pointer")
+        return Node(self, self._sizes(axes, dimensions), "pointer")
 
-    def hash(self, axes: Axes, size: object) -> Node:
+    def hash(self, axes: Axes, dimensions: object) -> Node:
         """Divide each element into an array whose cells are active or not, as `pointer`."""
-        return Node(self, self._sizes(axes, size), "hash")
+        return Node(self, self._sizes(axes, dimensions), "hash")
 
-    def bitmasked(self, axes: Axes, size: object) -> Node:
+    def bitmasked(self, axes: Axes, dimensions: object) -> Node:
         """Divide each element into an array whose cells are active or not."""
-        return Node(self, self._sizes(axes, size), "bitmasked")
+        return Node(self, self._sizes(axes, dimensions), "bitmasked")
 
-    def dynamic(self, axes: Axes, size: object, chunk_size: object = None) -> Node:
+    def dynamic(self, axes: Axes, dimensions: object, chunk_size: object = None) -> Node:
         """Divide each element into a list, whose length changes.
 
         Args:
             axes: one axis, that no node above has.
-            size: the most elements of a list.
-            chunk_size: how many elements loops take at once; a number that suits `size` if left out.
+            dimensions: the most elements of a list.
+            chunk_size: how many elements loops take at once; a number that suits `dimensions` if left out.
         """
-        sizes = self._sizes(axes, size)
+        sizes = self._sizes(axes, dimensions)
         (axis, n), *more = sizes.items()
         if more or axis in self._totals():
             raise FieldError(

@@ -410,6 +410,7 @@ grad = Intrinsic(
     "argument; a func of several results, or of vectors, takes their adjoints after its arguments.",
     grad_of,
     only_in_kernels("grad"),
+    "func",
 )
 
 
