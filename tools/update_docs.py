@@ -27,6 +27,7 @@ import re
 import sys
 import tempfile
 import textwrap
+import tomllib
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +59,15 @@ def show_ops() -> str:
         doc = " ".join(str(row.__doc__).split())
         lines.append(f"| `ds.{name}` | {takes} | {kinds[row.result]} | {doc} |")
     return "\n".join(lines)
+
+
+def show_requirements() -> str:
+    """What pyproject.toml says that diffsim needs, as a table in Markdown."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = [re.split(r"(?=[<>=!~])", text, maxsplit=1) for text in project["dependencies"]]
+    rows = [("Python", project["requires-python"]), *(tuple(need) for need in needs)]
+    lines = [f"| {name} | {versions.replace(',', ', ')} |" for name, versions in rows]
+    return "\n".join(["| needed | versions |", "|---|---|", *lines])
 
 
 def show_op_names() -> str:
