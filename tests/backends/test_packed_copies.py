@@ -43,7 +43,7 @@ def test_weights_that_change_between_launches(threads):
             layer(which)
             np.testing.assert_allclose(y.to_numpy(), b @ a[which].T, rtol=1e-12, atol=1e-12)
     assert packed(layer, 0) == [("w", 1)]
-    for outside in (-1, layers, 2**30):  # no load is made, and nothing outside of w is copied
+    for outside in (-1, layers, 2**30):  # no load is made, and nothing outside w is copied
         layer(outside)
         assert not y.to_numpy().any()
 

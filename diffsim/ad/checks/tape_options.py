@@ -11,7 +11,7 @@ from diffsim.lang.host.signatures import is_one_of, need_bool
 def check_options(
     in_place: object, clear_gradients: object, *, validation: object, check_nan: object
 ) -> None:
-    """Refuse options that a tape can not have, alone or together."""
+    """Refuse options that a tape cannot have, alone or together."""
     if in_place is not None and not is_one_of(in_place, "refuse", "save"):
         raise FieldError(
             f"in_place={shown(in_place)} is not possible",
