@@ -56,10 +56,13 @@ class Maker:
         calls = []
         for k in range(self.r.randint(1, 3)):
             self.put(0, '@ds.kernel(simplicity="relaxed")')
-            self.put(0, f"def k{k}(n: ds.i32, c: ds.f64):")
+            # Sizes that are known at the launch alone hide those of the text.
+            more = self.pick("", ", H: ds.i32, W: ds.i32")
+            self.put(0, f"def k{k}(n: ds.i32, c: ds.f64{more}):")
             for _ in range(self.r.choice([1, 1, 2])):
                 self.loops()
-            calls.append(f"k{k}({self.pick('H', 'W')}, {self.number()})")
+            sizes = self.pick(", H, W", ", H - 1, W", ", H, W - 2", ", 1, W") if more else ""
+            calls.append(f"k{k}({self.pick('H', 'W')}, {self.number()}{sizes})")
         self.put(0, "def main():")
         for _ in range(self.r.randint(1, 4)):
             self.put(1, self.pick(*calls))

@@ -17,8 +17,8 @@ from diffsim.ir.nodes import Atomic, If
 from diffsim.ir.traversal import statements, task_statements
 from diffsim.ir.verifier import verify
 from diffsim.passes import pipeline
-from diffsim.passes.analysis.affine import task_definitions
-from diffsim.passes.analysis.guarded_updates import truth, updates_of
+from diffsim.passes.analysis.affine import number, task_definitions, truth
+from diffsim.passes.analysis.guarded_updates import updates_of
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from tests.support.source import make
 
@@ -274,4 +274,7 @@ def test_what_bounds_tell_of_a_condition(cpu, test, known):
     make("@ds.kernel\n" + text, names)
     (task,) = names["f"]._only(()).ir.tasks
     (update,) = updates_of(task.body)
-    assert truth(update.computes.cond, task_definitions(task), {task.axes[0]: (2, 4)}) is known
+    assert (
+        truth(update.computes.cond, task_definitions(task), {task.axes[0]: (number(2), number(4))})
+        is known
+    )

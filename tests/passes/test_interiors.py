@@ -9,6 +9,7 @@ from diffsim.ir.nodes import Atomic, Let
 from diffsim.ir.traversal import statements
 from diffsim.ir.verifier import verify
 from diffsim.passes import pipeline
+from diffsim.passes.analysis.affine import number
 from diffsim.passes.forms.interiors import _between, _changes, split_interiors
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from tests.support.source import make
@@ -38,10 +39,11 @@ def fields(cpu):
     return dict(ds=ds, H=H, W=W, x=x, y=y)
 
 
-def run(ir):
+def run(ir, arguments=(), shape=None):
     rng = np.random.default_rng(3)
-    start = {m: rng.uniform(0, 1, m.shape) for m in sorted(ir.mems, key=lambda m: m.name)}
-    interpreter.run(ir, start, ())
+    mems = sorted(ir.mems, key=lambda m: m.name)
+    start = {m: rng.uniform(0, 1, m.shape or shape) for m in mems}
+    interpreter.run(ir, start, arguments)
     return {m.name: a for m, a in start.items()}
 
 
@@ -71,6 +73,102 @@ def test_the_interior_is_a_plain_stencil(fields, kind):
     assert not any(isinstance(s, Let) and s.op.name in ("mod", "min", "max") for s in inside)
     assert any(isinstance(s, Atomic) for s in inside)
     assert all(s.exclusive for s in inside if isinstance(s, Atomic))
+
+
+AT_LAUNCH = """
+@ds.kernel
+def kernel(n: ds.i32, m: ds.i32):
+    for i, j in ds.ndrange({box}):
+        y[i, j] = x[{near}] * x[i, j] + ds.sin(x[{other}])
+"""
+OF_ARRAYS = """
+@ds.kernel
+def kernel(x: A, y: A):
+    n, m = x.shape[0], x.shape[1]
+    for i, j in ds.ndrange({box}):
+        y[i, j] = x[{near}] * x[i, j] + ds.sin(x[{other}])
+"""
+MORE = {
+    "inside": ("i - 1, j + 1", "i + 1, j - 1"),
+    "chain": ("i - 1 if 0 <= i - 1 and i < n else i, j", "i, j + 2 if j + 2 < m else j"),
+}
+
+
+SIZES = [(-5, 1), (0, 2), (1, 9), (2, 1), (2, 2), (3, 3), (8, 9)]
+
+
+@pytest.mark.parametrize("kind", [*NEAR, *MORE])
+def test_bounds_that_are_arguments(fields, kind):
+    """Boxes of any size: empty ones, and those shorter than their rims or than the stencil."""
+    near, other = (s.replace("H", "n").replace("W", "m") for s in (NEAR | MORE)[kind])
+    box = (
+        "(1, n - 1), (1, m - 1)"
+        if kind == "inside"
+        else ("n, m", "(1, n), (0, m - 1)")[len(kind) % 2]
+    )
+    make(AT_LAUNCH.format(box=box, near=near, other=other), fields)
+    made = fields["kernel"]._only((H, W))
+    for ir in (made.ir, made.derivative.ir):
+        split, rims = split_interiors(ir)
+        verify(split, "split_interiors")
+        assert kind == "inside" or len(split.tasks) == 1 + len(rims) > 1
+        gathered = scatter_to_gather(split, rims=rims)
+        assert ir is made.ir or len(gathered.tasks) > len(split.tasks)
+        for sizes in SIZES:
+            expected, found = run(ir, sizes), run(gathered, sizes)
+            for name, values in expected.items():
+                np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["remainder of a sum", "chain", "inside"])
+def test_bounds_that_are_extents(fields, kind):
+    near, other = (s.replace("H", "n").replace("W", "m") for s in (NEAR | MORE)[kind])
+    box = "(1, n - 1), (1, m - 1)" if kind == "inside" else "n, m"
+    fields["A"] = ds.types.ndarray(ds.f64, 2)
+    make(OF_ARRAYS.format(box=box, near=near, other=other), fields)
+    made = fields["kernel"]._only(tuple(ds.ndarray(ds.f64, (H, W), needs_grad=True) for _ in "xy"))
+    for ir in (made.ir, made.derivative.ir):
+        lowered = pipeline.run(ir, pipeline.LOWER)
+        updates = [[s for s in statements(t.body) if isinstance(s, Atomic)] for t in lowered.tasks]
+        assert ir is made.ir or any(found and all(s.exclusive for s in found) for found in updates)
+        for shape in ((1, 2), (2, 1), (3, 9), (8, 3)):
+            expected, found = run(ir, shape=shape), run(lowered, shape=shape)
+            for name, values in expected.items():
+                np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-13)
+
+
+def test_the_least_number_is_no_large_bound(cpu):
+    """`n - 1` wraps around in 32 bits: there would be lanes without end."""
+    x, y = (cpu.field(cpu.f32, shape=4, needs_grad=True) for _ in range(2))
+
+    @cpu.kernel
+    def inside(n: cpu.i32):
+        for i in range(1, n - 1):
+            y[i] += x[i - 1] + x[i + 1] if i < n - 2 else x[i]
+
+    for n in (-(2**31), -(2**31) + 1, 0, 2, 3, 4):
+        y.grad.fill(1.0)
+        x.grad.fill(0.0)
+        inside.grad(n)
+        wanted = np.zeros(4)
+        for i in range(1, n - 1):
+            wanted[[i - 1, i + 1] if i < n - 2 else [i]] += 1
+        np.testing.assert_array_equal(x.grad.to_numpy(), wanted)
+
+
+def test_bounds_that_tell_nothing(fields):
+    """Of another argument, of what was loaded, or above what a comparison of this width can see."""
+    for box, place in (
+        ("n, m", "(i + 1) % m, j"),
+        ("n, m", "i + 1 if i < m - 1 else i, j"),
+        ("(n, m), m", "i - 1 if i > m else i, j"),
+        ("at[None], m", "i + 1 if i < at[None] - 1 else i, j"),
+        ("n * 2, m", "(i + 1) % (n * 2), j"),
+    ):
+        fields["at"] = ds.field(ds.i32, shape=())
+        make(AT_LAUNCH.format(box=box, near=place, other=place), fields)
+        ir = fields["kernel"]._only((H, W)).ir
+        assert split_interiors(ir) == (ir, frozenset()), place
 
 
 def _lanes(task):
@@ -120,6 +218,8 @@ def test_a_gpu_splits_for_updates_alone(fields):
 def test_only_remainders_near_the_ends_are_looked_at(at, shift):
     for lanes in ((0, 99), (3, 130), (-7, 64)):
         everywhere = [n for n in range(lanes[0], lanes[1] + 1) if (n + shift) % at == 0]
-        found = _changes("mod", at, shift, lanes)
-        assert _between(lanes, found) == _between(lanes, everywhere)
-    assert len(list(_changes("mod", at, shift, (0, 2**31 - 2)))) <= 10
+        box = number(lanes[0]), number(lanes[1])
+        found = _changes("mod", number(at), shift, box)
+        assert _between(box, found) == _between(box, map(number, everywhere))
+    box = number(0), number(2**31 - 2)
+    assert len(list(_changes("mod", number(at), shift, box))) <= 10

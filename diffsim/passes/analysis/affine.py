@@ -1,7 +1,9 @@
 """Index arithmetic: an index as a base value plus a constant, or as an affine form of loop variables.
 
 `offset_of` is fast, and distinguishes elements whose indices differ by a constant. `AffineForms` is precise;
-the dependence test is built on it.
+the dependence test is built on it. `range_of` and `truth` say what a base plus a constant is in all lanes:
+an end of a range is a number, or a launch-wide number plus a constant. `range(1, n - 1)` has the lanes from 1
+to n - 2, so `i + 1 < n` is true in all of them, whatever n is.
 """
 
 from __future__ import annotations
@@ -20,6 +22,12 @@ Offset = tuple[Value | None, int]
 """A value (None: 0) plus a constant."""
 Element = tuple[Offset, ...]
 """The canonical index of an element: equal tuples are certainly the same element."""
+Range = tuple[Offset, Offset]
+"""The first and the last value."""
+Ranges = dict[Value, Range]
+"""The ranges of axes."""
+_FARTHEST = 1 << 16
+"""How far from a launch-wide value an end may be: nothing wraps around there."""
 AffineForm = dict[Value | None, int]
 """Coefficients of loop variables and of launch-wide values (None: the constant term)."""
 Interval = tuple[float, float]
@@ -250,3 +258,121 @@ def times(m: int, a: Interval) -> Interval:
         return ZERO
     ends = m * a[0], m * a[1]
     return (ends[0], ends[1]) if m > 0 else (ends[1], ends[0])
+
+
+def number(n: int) -> Offset:
+    """Return an end that is a constant."""
+    return None, n
+
+
+def shifted(end: Offset, n: int) -> Offset:
+    """Return an end plus a constant."""
+    return end[0], end[1] + n
+
+
+def distance(a: Offset, b: Offset) -> int | None:
+    """Return a - b, if it is the same in all launches."""
+    return a[1] - b[1] if a[0] is b[0] else None
+
+
+def faces_of(task: Task) -> list[Offset] | None:
+    """Return the bounds of a task, if all of them are launch-wide values plus constants."""
+    if not all(isinstance(s, Let) for s in task.bounds.stmts):
+        return None
+    found = [offset_of(v, task_definitions(task)) for v in task.bounds.yields]
+    return found if all(is_face(end) for end in found) else None
+
+
+def is_face(end: Offset) -> bool:
+    """Whether an end of a range is known before the lanes start."""
+    return end[0] is None or isinstance(end[0], (Arg, Dim))
+
+
+def truth(v: Value, defs: Definitions, ranges: Ranges) -> bool | None:
+    """Return what a condition is for all indices in these ranges, if it is the same for all."""
+    if isinstance(v, Const):
+        return bool(v.value) if not v.type.shape else None
+    let = defs.get(v)
+    if let is None or v.type.shape:
+        return None
+    name = let.op.name
+    if name in ("and", "or") and v.type.scalar.is_bool:
+        sides = [truth(a, defs, ranges) for a in let.args]
+        deciding = name == "or"
+        if deciding in sides:
+            return deciding
+        return None if None in sides else not deciding
+    if name == "not":
+        inner = truth(let.args[0], defs, ranges)
+        return None if inner is None else not inner
+    if name in ("gt", "ge", "lt", "le"):
+        a, b = (range_of(x, defs, ranges) for x in let.args)
+        if name in ("gt", "ge"):
+            a, b, name = b, a, {"gt": "lt", "ge": "le"}[name]
+        return less(a, b, equal=name == "le")
+    if name in ("eq", "ne"):
+        same = _equal(*(range_of(x, defs, ranges) for x in let.args))
+        return None if same is None else same is (name == "eq")
+    return None
+
+
+def less(a: Range | None, b: Range | None, *, equal: bool) -> bool | None:
+    """Return whether all of a is less than (or `equal` to) all of b, or none of it is."""
+    if a is None or b is None:
+        return None
+    most, least = distance(a[1], b[0]), distance(a[0], b[1])
+    if most is not None and most < equal:
+        return True
+    if least is not None and least >= equal:
+        return False
+    return None
+
+
+def _equal(a: Range | None, b: Range | None) -> bool | None:
+    if a is None or b is None:
+        return None
+    if less(a, b, equal=False) or less(b, a, equal=False):
+        return False
+    return True if a == b and a[0] == a[1] else None
+
+
+def range_of(v: Value, defs: Definitions, ranges: Ranges) -> Range | None:
+    """Return the range of an axis plus a constant, a launch-wide value minus a constant, or a constant."""
+    if v.type.shape or v.type.scalar.kind != "i":
+        return None
+    base, shift = offset_of(v, defs)
+    if base is None:
+        return number(shift), number(shift)
+    # A narrower sum may have wrapped around before it was widened.
+    if base.type.scalar is not v.type.scalar:
+        return None
+    found = ranges.get(base)
+    if found is None:
+        end = base, shift
+        return (end, end) if _is_near(end, ranges) else None
+    found = shifted(found[0], shift), shifted(found[1], shift)
+    return found if _fits(found, v.type.scalar) else None
+
+
+def _is_near(end: Offset, ranges: Ranges) -> bool:
+    """Whether a launch-wide value minus a constant certainly does not wrap around."""
+    base, shift = end
+    if not isinstance(base, (Arg, Dim)) or not -_FARTHEST <= shift <= 0:
+        return False
+    if shift == 0:
+        return True
+    # There are lanes from 0 or more up to it, so it is not negative itself; nor is an extent.
+    return isinstance(base, Dim) or any(
+        last[0] is base and last[1] <= 0 and first[0] is None and first[1] >= 0
+        for first, last in ranges.values()
+    )
+
+
+def _fits(found: Range, t: ScalarType) -> bool:
+    """Whether a range has not wrapped around."""
+    # Indices that wrap around are outside of every field, but a comparison sees them as they are.
+    most = 1 << (t.bits - 1)
+    (low, first), (high, last) = found
+    return (-most <= first if low is None else first >= 0) and (
+        last < most if high is None else last <= 0
+    )

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Atomic, Block, Const, If, Let, Load, Stmt, Store, Value
 from diffsim.ir.traversal import Rewriter, blocks, has_effects, outs, statements, uses
-from diffsim.ir.types import bool_
-from diffsim.passes.analysis.affine import Definitions, offset_of
-
-Ranges = dict[Value, tuple[int, int]]
-"""The first and the last value of axes."""
+from diffsim.ir.types import bool_, i64
+from diffsim.passes.analysis.affine import Definitions, Offset, Ranges, truth
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +137,19 @@ def without(body: Block, gone: set[Stmt]) -> Block:
     return Block(left, body.yields)
 
 
+def emit_faces(b: Builder, axis: Value, first: Offset, behind: Offset) -> tuple[Value, Value]:
+    """Emit bounds that are known before the lanes start, in 64 bits: sums do not wrap around."""
+    t = axis.type.scalar if first[0] is behind[0] is None else i64
+
+    def one(end: Offset) -> Value:
+        base, shift = end
+        if base is None:
+            return Const(t, shift)
+        return b.cast(base, t) + shift if shift else b.cast(base, t)
+
+    return one(first), one(behind)
+
+
 class KnownBranches(Rewriter):
     """Copies statements; a branch whose condition is known from the ranges of the axes loses the other side.
 
@@ -164,66 +175,3 @@ class KnownBranches(Rewriter):
         for out, v in zip(s.outs, side.yields, strict=True):
             self.env[out] = self.value(v)
         return made
-
-
-def truth(v: Value, defs: Definitions, ranges: Ranges) -> bool | None:
-    """Return what a condition is for all indices in these ranges, if it is the same for all."""
-    if isinstance(v, Const):
-        return bool(v.value) if not v.type.shape else None
-    let = defs.get(v)
-    if let is None or v.type.shape:
-        return None
-    name = let.op.name
-    if name in ("and", "or") and v.type.scalar.is_bool:
-        sides = [truth(a, defs, ranges) for a in let.args]
-        deciding = name == "or"
-        if deciding in sides:
-            return deciding
-        return None if None in sides else not deciding
-    if name == "not":
-        inner = truth(let.args[0], defs, ranges)
-        return None if inner is None else not inner
-    if name in ("gt", "ge", "lt", "le"):
-        a, b = (range_of(x, defs, ranges) for x in let.args)
-        if name in ("gt", "ge"):
-            a, b, name = b, a, {"gt": "lt", "ge": "le"}[name]
-        return _less(a, b, equal=name == "le")
-    if name in ("eq", "ne"):
-        same = _equal(*(range_of(x, defs, ranges) for x in let.args))
-        return None if same is None else same is (name == "eq")
-    return None
-
-
-def _equal(a: tuple[int, int] | None, b: tuple[int, int] | None) -> bool | None:
-    if a is None or b is None:
-        return None
-    if a[1] < b[0] or b[1] < a[0]:
-        return False
-    return True if a == b and a[0] == a[1] else None
-
-
-def _less(a: tuple[int, int] | None, b: tuple[int, int] | None, *, equal: bool) -> bool | None:
-    if a is None or b is None:
-        return None
-    if a[1] < b[0] or (equal and a[1] == b[0]):
-        return True
-    if a[0] > b[1] or (not equal and a[0] == b[1]):
-        return False
-    return None
-
-
-def range_of(v: Value, defs: Definitions, ranges: Ranges) -> tuple[int, int] | None:
-    """Return the first and the last value of an axis plus a constant, or of a constant."""
-    if v.type.shape or v.type.scalar.kind != "i":
-        return None
-    base, shift = offset_of(v, defs)
-    if base is None:
-        return shift, shift
-    found = ranges.get(base)
-    # A narrower sum may have wrapped around before it was widened.
-    if found is None or base.type.scalar is not v.type.scalar:
-        return None
-    lo, hi = found[0] + shift, found[1] + shift
-    # Indices that wrap around are outside every field, but a comparison sees them as they are.
-    most = 1 << (v.type.scalar.bits - 1)
-    return (lo, hi) if -most <= lo and hi < most else None

@@ -9,8 +9,9 @@
 In the interior `(i + 1) % n`, `min(i + 1, n - 1)` and `i + 1 if i < n - 1 else 0` are `i + 1`. So loads of
 neighbours are next to each other in memory, and additions to them can be gathered (`scatter_to_gather`).
 
-Assumes any kernel. Promises: each lane does the same; lanes have no order. A box is split where constants
-alone tell the interior, at most a few lanes from its faces, and an index becomes (axis + constant) by that.
+Assumes any kernel. Promises: each lane does the same; lanes have no order. A box is split at most a few lanes
+from its faces, where an index becomes (axis + constant) by that. Its faces are numbers, or arguments and
+extents of arrays plus numbers: `n` may be known at the launch alone.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     LEAVES,
     Alloca,
+    Arg,
     Atomic,
     Block,
     Check,
-    Const,
+    Dim,
     InlineLLVM,
     Kernel,
     Let,
@@ -36,8 +38,23 @@ from diffsim.ir.nodes import (
     Value,
 )
 from diffsim.ir.traversal import statements
-from diffsim.passes.analysis.affine import Definitions, offset_of, task_definitions
-from diffsim.passes.analysis.guarded_updates import KnownBranches, Ranges, range_of, truth
+from diffsim.passes.analysis.affine import (
+    Definitions,
+    Offset,
+    Range,
+    Ranges,
+    distance,
+    faces_of,
+    is_face,
+    less,
+    number,
+    offset_of,
+    range_of,
+    shifted,
+    task_definitions,
+    truth,
+)
+from diffsim.passes.analysis.guarded_updates import KnownBranches, emit_faces
 
 _WIDEST_RIM = 4  # lanes; beyond, the two parts are no interior and rim
 _LEAST_INTERIOR = 16  # lanes along an axis that is cut
@@ -64,7 +81,7 @@ def split_interiors(
 
 def _parts(task: Task, *, only_updates: bool) -> list[Task]:
     """Return the task itself, or its interior and rims."""
-    whole = _constant_box(task)
+    whole = _box(task)
     if whole is None or not _may_be_split(task):
         return [task]
     inside, first = _interior(task, whole)
@@ -76,13 +93,12 @@ def _parts(task: Task, *, only_updates: bool) -> list[Task]:
     return [first, *_rims(task, whole, inside)]
 
 
-def _constant_box(task: Task) -> Ranges | None:
-    """Return the first and last lane along each axis, if these are constants."""
-    ends = task.bounds.yields
-    if not task.axes or task.reductions or not all(isinstance(v, Const) for v in ends):
+def _box(task: Task) -> Ranges | None:
+    """Return the first and last lane along each axis, if these are launch-wide values plus constants."""
+    ends = faces_of(task)
+    if not task.axes or task.reductions or ends is None:
         return None
-    numbers = [int(v.value) for v in ends]  # type: ignore[attr-defined]
-    return {a: (numbers[2 * k], numbers[2 * k + 1] - 1) for k, a in enumerate(task.axes)}
+    return {a: (ends[2 * k], shifted(ends[2 * k + 1], -1)) for k, a in enumerate(task.axes)}
 
 
 def _may_be_split(task: Task) -> bool:
@@ -114,11 +130,11 @@ def _interior(task: Task, whole: Ranges) -> tuple[Ranges, Task]:
         closer = {a: _between(inside[a], cuts[a]) for a in task.axes}
         if closer == inside:
             break
-        inside, part = closer, _part(task, closer)
+        inside, part = closer, _part(task, whole, closer, closer)
     return inside, part
 
 
-def _cuts(task: Task, axis: Value, lanes: tuple[int, int], defs: Definitions) -> Iterator[int]:
+def _cuts(task: Task, axis: Value, lanes: Range, defs: Definitions) -> Iterator[Offset]:
     """Yield the lanes along an axis from which on a comparison, remainder or extreme is another."""
     for s in statements(task.body):
         if not isinstance(s, Let) or s.op.name not in _COMPARED:
@@ -126,37 +142,68 @@ def _cuts(task: Task, axis: Value, lanes: tuple[int, int], defs: Definitions) ->
         if s.args[0].type.shape or s.args[0].type.scalar.kind != "i":
             continue
         name, (a, b) = s.op.name, s.args
-        if name != "mod" and isinstance(a, Const):
-            name, a, b = _MIRRORED.get(name, name), b, a
-        bound, at = offset_of(b, defs)
-        base, shift = offset_of(a, defs)
-        if base is axis and bound is None and range_of(a, defs, {axis: lanes}) is not None:
-            yield from _changes(name, at, shift, lanes)
+        if name == "mod":
+            base, shift = _modulo(a, b, defs)
+        else:
+            if is_face(offset_of(a, defs)):
+                name, a, b = _MIRRORED.get(name, name), b, a
+            base, shift = offset_of(a, defs)
+        face = offset_of(b, defs)
+        if base is axis and is_face(face):
+            yield from _changes(name, face, shift, lanes)
 
 
-def _changes(name: str, at: int, shift: int, lanes: tuple[int, int]) -> Iterator[int]:
-    """Yield the lanes near the ends from which on `name(lane + shift, at)` is of another form."""
+def _modulo(v: Value, n: Value, defs: Definitions) -> Offset:
+    """Return a value as base + constant, up to multiples of a launch-wide value n: `i - 1 + n` is i - 1."""
+    base, shift = offset_of(v, defs)
+    while isinstance(n, (Arg, Dim)) and base is not None and (let := defs.get(base)) is not None:
+        if let.op.name not in ("add", "sub") or n not in let.args:
+            break
+        a, b = let.args
+        if b is not n and let.op.name == "sub":
+            break
+        base, more = offset_of(a if b is n else b, defs)
+        shift += more
+    return base, shift
+
+
+def _changes(name: str, face: Offset, shift: int, lanes: Range) -> Iterator[Offset]:
+    """Yield the lanes near the ends from which on `name(lane + shift, face)` is of another form."""
     if name == "mod":
-        # A loop over 2**31 lanes has too many periods to look at each.
-        near = (lanes[0], lanes[0] + _WIDEST_RIM), (max(lanes[0], lanes[1] - _WIDEST_RIM), lanes[1])
-        for low, high in near if at > 0 else ():
-            yield from range(-((low + shift) // -at) * at - shift, min(high, lanes[1]) + 1, at)
+        yield from _turns(face, shift, lanes)
         return
     if name in ("lt", "ge", "max", "eq", "ne"):
-        yield at - shift
+        yield shifted(face, -shift)
     if name in ("le", "gt", "min", "eq", "ne"):
-        yield at - shift + 1
+        yield shifted(face, 1 - shift)
 
 
-def _between(lanes: tuple[int, int], cuts: Iterable[int]) -> tuple[int, int]:
+def _turns(period: Offset, shift: int, lanes: Range) -> Iterator[Offset]:
+    """Yield the lanes near the ends at which `(lane + shift) % period` is 0."""
+    unknown, n = period
+    if unknown is not None:
+        yield from (number(-shift), shifted(period, -shift)) if n == 0 else ()
+        return
+    # A loop over 2**31 lanes has too many periods to look at each.
+    for k, (base, end) in enumerate(lanes):
+        if base is None and n > 0:
+            low = end - k * _WIDEST_RIM
+            yield from map(
+                number, range(-((low + shift) // -n) * n - shift, low + _WIDEST_RIM + 1, n)
+            )
+
+
+def _between(lanes: Range, cuts: Iterable[Offset]) -> Range:
     """Return the lanes between the cuts that are close to either end."""
     first, last = lanes
     for cut in cuts:
-        if lanes[0] < cut <= lanes[0] + _WIDEST_RIM:
-            first = max(first, cut)
-        elif lanes[1] - _WIDEST_RIM < cut <= lanes[1]:
-            last = min(last, cut - 1)
-    return (first, last) if last - first + 1 >= _LEAST_INTERIOR else lanes
+        above, below = distance(cut, lanes[0]), distance(lanes[1], cut)
+        if above is not None and 0 < above <= _WIDEST_RIM:
+            first = max(first, cut, key=lambda end: end[1])
+        elif below is not None and 0 <= below < _WIDEST_RIM:
+            last = min(last, shifted(cut, -1), key=lambda end: end[1])
+    length = distance(last, first)
+    return lanes if length is not None and length + 1 < _LEAST_INTERIOR else (first, last)
 
 
 def _rims(task: Task, whole: Ranges, inside: Ranges) -> Iterator[Task]:
@@ -164,22 +211,37 @@ def _rims(task: Task, whole: Ranges, inside: Ranges) -> Iterator[Task]:
     slab = dict(whole)
     for a in task.axes:
         (lo, hi), (first, last) = whole[a], inside[a]
-        for part in ((lo, first - 1), (last + 1, hi)):
-            if part[0] <= part[1]:
-                yield _part(task, slab | {a: part})
+        if first != lo:
+            yield _part(task, whole, inside, slab | {a: (lo, shifted(first, -1))})
+        if last != hi:
+            yield _part(task, whole, inside, slab | {a: (shifted(last, 1), hi)})
         slab[a] = inside[a]
 
 
-def _part(task: Task, lanes: Ranges) -> Task:
+def _part(task: Task, whole: Ranges, inside: Ranges, lanes: Ranges) -> Task:
     """Return the task for these lanes alone, with what they tell of its values."""
+    b, ends = Builder(task.span), list[Value]()
+    with b, b.block() as stmts:
+        for a in task.axes:
+            ends += _ends(b, a, whole[a], inside[a], lanes[a])
     fold = _Fold(task, lanes)
-    ends = (
-        Const(v.type, n)
-        for a, v in zip(task.axes, task.bounds.yields[::2], strict=True)
-        for n in (lanes[a][0], lanes[a][1] + 1)
-    )
     body = fold.block(task.body)
-    return task.replace(axes=fold.axes, bounds=Block([], tuple(ends)), body=body)
+    return task.replace(axes=fold.axes, bounds=Block(stmts, tuple(ends)), body=body)
+
+
+def _ends(
+    b: Builder, axis: Value, whole: Range, inside: Range, lanes: Range
+) -> tuple[Value, Value]:
+    """Emit the first lane of a part along an axis, and the one behind its last."""
+    if lanes in (whole, inside) or whole[0][0] is whole[1][0] is None:
+        return emit_faces(b, axis, lanes[0], shifted(lanes[1], 1))
+    # The box may be empty, or shorter than its rims: then it has no interior, and no lane is in two rims.
+    lo, end = emit_faces(b, axis, whole[0], shifted(whole[1], 1))
+    hi = b.named("max", lo, end)
+    first = b.named("min", lo + (inside[0][1] - whole[0][1]), hi)
+    if lanes[0] == whole[0]:
+        return lo, first
+    return b.named("max", first, hi - (whole[1][1] - inside[1][1])), hi
 
 
 def _plain_accesses(task: Task, kinds: tuple[type, ...]) -> int:
@@ -228,19 +290,32 @@ class _Fold(KnownBranches):
         if name == "select":
             known = truth(args[0], self.defs, self.ranges)
             return None if known is None else args[1] if known else args[2]
-        if name not in ("mod", "min", "max"):
+        if name == "mod":
+            return self.remainder(*args)
+        if name not in ("min", "max"):
             return None
         one, other = (range_of(v, self.defs, self.ranges) for v in args)
-        if one is None or other is None:
-            return None
-        if name == "mod":
-            n = other[0]
-            if n <= 0 or n != other[1] or one[0] // n != one[1] // n:
+        is_less = less(one, other, equal=True)
+        if is_less is None:
+            is_more = less(other, one, equal=True)
+            is_less = None if is_more is None else not is_more
+        return None if is_less is None else args[is_less is (name == "max")]
+
+    def remainder(self, v: Value, n: Value) -> Value | None:
+        """Return what `v % n` is in all lanes, as an axis plus a constant."""
+        one, period = range_of(v, self.defs, self.ranges), offset_of(n, self.defs)
+        if period[0] is None:
+            if one is None or one[0][0] is not None or one[1][0] is not None or period[1] <= 0:
                 return None
-            turns = one[0] // n
-            return args[0] - turns * n if turns else args[0]
-        if one[0] >= other[1]:
-            return args[0] if name == "max" else args[1]
-        if one[1] <= other[0]:
-            return args[1] if name == "max" else args[0]
-        return None
+            turns = one[0][1] // period[1]
+            if one[1][1] // period[1] != turns:
+                return None
+            return v - turns * period[1] if turns else v
+        base, shift = _modulo(v, n, self.defs)
+        if base not in self.ranges or base.type.scalar is not v.type.scalar or period[1]:
+            return None
+        first, last = (shifted(end, shift) for end in self.ranges[base])
+        above, below = distance(first, number(0)), distance(period, last)
+        if above is None or above < 0 or below is None or below <= 0:
+            return None
+        return base + shift if shift else base

@@ -14,10 +14,10 @@ element i what lane i would add to element i + s, so the same sums can be made b
 
 Assumes any kernel. Promises: the same sums, in another order. A group of additions is rewritten if their
 index is (axis + constant) along every axis of the loop and the same otherwise, their values are made of
-loads and arithmetic alone, no load reads what the loop writes, and the loop's bounds are constants or
-arguments; the cost of computing each value once for each neighbour must stay small. Everything else in
-the task stays as it is, in a task that runs after. If it only clears what the additions were made of, it need
-not wait for all of them (`Task.lag`).
+loads and arithmetic alone, no load reads what the loop writes, and the loop's bounds are constants, or
+arguments and extents plus constants; the cost of computing each value once for each neighbour must stay
+small. Everything else in the task stays as it is, in a task that runs after. If it only clears what the
+additions were made of, it need not wait for all of them (`Task.lag`).
 
 Additions in branches are gathered too, as values with a flag that says whether they are made: `if i > 0`
 around x[i - 1]. Where the bounds of the loop tell that all neighbours are inside, the conditions go;
@@ -49,14 +49,24 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.traversal import Rewriter, outs, statements
-from diffsim.ir.types import bool_, size_of
-from diffsim.passes.analysis.affine import Definitions, Element, element_of, offset_of
+from diffsim.ir.traversal import outs, statements
+from diffsim.ir.types import bool_, i64, size_of
+from diffsim.passes.analysis.affine import (
+    Definitions,
+    Element,
+    Offset,
+    Ranges,
+    distance,
+    element_of,
+    faces_of,
+    offset_of,
+    shifted,
+)
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.guarded_updates import (
     KnownBranches,
-    Ranges,
     Update,
+    emit_faces,
     reads,
     updates_of,
     values_alone,
@@ -104,6 +114,7 @@ class _Rewriter:
 
     Attributes:
         defs, defined: the op, and the statement at the top of the body, that binds a value.
+        faces: the bounds, if they are launch-wide values plus constants.
         order: the position of each statement at the top of the body.
         writes: see `first_writes`.
     """
@@ -112,6 +123,7 @@ class _Rewriter:
         self.task = task
         self.builder = Builder(kernel.span)
         self.defs: Definitions = {}
+        self.faces: list[Offset] | None = None
         self.defined: dict[Value, Stmt] = {}
         self.order: dict[Stmt, int] = {}
         self.writes: dict[Mem, RegionMap[int]] = {}
@@ -130,6 +142,7 @@ class _Rewriter:
         if any(isinstance(s, (Check, Print, Alloca)) for s in inside):
             return [task]
         self.defs = {s.out: s for s in inside if isinstance(s, Let)}
+        self.faces = faces_of(task)
         for n, s in enumerate(task.body.stmts):
             computes = values_alone(s)
             self.order[s] = self.order[computes] = n
@@ -261,7 +274,7 @@ class _Rewriter:
     def is_legal_and_cheap(self, group: _Group, members: list[_Member]) -> bool:
         """Whether the values can be computed by the element, at little cost."""
         # Bounds are evaluated anew for each task made here; those that load from memory might differ.
-        if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
+        if self.faces is None:
             return False
         target = region_of(members[0][1].stmt, self.defs)
         work = 0
@@ -357,15 +370,14 @@ class _Rewriter:
         """Return the task that gathers for one part of the box; `kinds` says which part along each axis."""
         b, task = self.builder, self.task
         b.span = members[0][1].stmt.span
-        copy = Rewriter()
         with b, b.block() as bound_stmts:
-            bounds = copy.block(task.bounds)
-            bound_stmts.extend(bounds.stmts)
             yields: list[Value] = []
+            some: Value = Const(i64, 1)
             for a, kind in enumerate(kinds):
-                lo, hi = bounds.yields[2 * a], bounds.yields[2 * a + 1]
+                lo, hi = self.bounds_of(a)
                 # An empty range must stay empty, also after its ends have been shifted apart.
                 hi = b.named("max", lo, hi)
+                some = b.named("min", some, b.cast(hi, i64) - b.cast(lo, i64))
                 first, last = lo + low[a], hi + high[a]
                 # A range shorter than the stencil has no inside; clamping keeps the three parts
                 # adjacent.
@@ -377,20 +389,23 @@ class _Rewriter:
                     "below": (first, inner_first),
                     "above": (inner_last, last),
                 }[kind]
+            # Without lanes along one axis no element needs to exist along the others.
+            first, last = (b.cast(v, i64) for v in yields[:2])
+            yields[:2] = first, first + (last - first) * some
         axes = tuple(Value(x.type, x.hint) for x in task.axes)
         # In the slabs some neighbours are not lanes of the loop and have contributed nothing.
         is_slab = any(kind != "inside" for kind in kinds)
-        limits = list(task.bounds.yields) if is_slab else None
         # An element of a slab that no lane adds to need not exist where some lanes add in branches. Else all
         # elements of the box do, as those at its faces do.
         flagged = any(u.made for _, u in members)
         with b, b.block() as stmts:
             terms = []
+            limits = [v for a in range(len(axes) if is_slab else 0) for v in self.bounds_of(a)]
             for shift, u in members:
                 b.span = u.stmt.span
                 # Element e got its term from the lane e - shift.
                 lanes = tuple(x - k if k else x for x, k in zip(axes, shift, strict=True))
-                if limits:
+                if is_slab:
                     terms.append(self.guarded(u, lanes, limits, flagged=flagged))
                 else:
                     terms.append(self.copy_slice(u, lanes, self.ranges(shift, low, high)))
@@ -405,16 +420,21 @@ class _Rewriter:
         box = Block(bound_stmts, tuple(yields))
         return task.replace(axes=axes, bounds=box, body=Block(stmts))
 
+    def bounds_of(self, a: int) -> tuple[Value, Value]:
+        """Emit the bounds of the lanes along an axis."""
+        assert self.faces is not None
+        return emit_faces(self.builder, self.task.axes[a], *self.faces[2 * a : 2 * a + 2])
+
     def ranges(self, shift: tuple[int, ...], low: list[int], high: list[int]) -> Ranges:
         """Return the lanes that reach, by this shift, the elements with all neighbours."""
         found: Ranges = {}
-        bounds = self.task.bounds.yields
+        ends = self.faces or []
         for a, axis in enumerate(self.task.axes):
-            lo, hi = bounds[2 * a], bounds[2 * a + 1]
-            if isinstance(lo, Const) and isinstance(hi, Const):
-                first, last = int(lo.value) + high[a], int(hi.value) + low[a] - 1
-                if first <= last:
-                    found[axis] = (first - shift[a], last - shift[a])
+            first = shifted(ends[2 * a], high[a] - shift[a])
+            last = shifted(ends[2 * a + 1], low[a] - 1 - shift[a])
+            length = distance(last, first)
+            if length is None or length >= 0:
+                found[axis] = first, last
         return found
 
     def add_up(self, mem: Mem, index: tuple[Value, ...], terms: list[_Term]) -> None:
@@ -454,7 +474,9 @@ class _Rewriter:
         b = self.builder
         exists: Value | None = None
         for a, lane in enumerate(lanes):
-            ok = b.named("and", lane >= limits[2 * a], lane < limits[2 * a + 1])
+            lo, hi = limits[2 * a : 2 * a + 2]
+            lane = b.cast(lane, lo.type.scalar)
+            ok = b.named("and", lane >= lo, lane < hi)
             exists = ok if exists is None else b.named("and", exists, ok)
         assert exists is not None
         # In a branch, not a select: loads of a lane that does not exist may be out of bounds.
