@@ -31,8 +31,8 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import check_runs, is_passive
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.poison import ZERO, poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.poison import ZERO, poison, written_since
 from diffsim.runtime.recorder import ForwardingRecorder
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries, entry

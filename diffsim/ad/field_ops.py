@@ -11,10 +11,11 @@ from diffsim.ad.record.elements import Run, read_elements, write_elements
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an
-from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
-from diffsim.runtime.fields.constructors import make_field
+from diffsim.runtime.fields.constructors import check_float
+from diffsim.runtime.fields.copies import like
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.sparse_writes import refuse_sparse_field
 from diffsim.runtime.fields.struct_field import StructField
@@ -148,12 +149,11 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
             hint="make a field and fill it: x.from_numpy(array)",
         )
     has = x.grad is not None if needs_grad is None else needs_grad
-    made: Field = make_field(x.element, x.dtype, None, "", has, None, x.needs_dual)
-    # Same layout, so that the copy below is one of memory.
-    for f in (made, made.adjoint, *made.duals.values()):
-        if f is not None:
-            f.kind, f.soa = x.kind, x.soa
-    made.place(x.shape, x._order, origin=x.origin)
+    _ = x.shape  # refuses a field without a place
+    need_bool(has, "needs_grad")
+    if has:
+        check_float(x.dtype, "gradient")
+    made = like(x, needs_grad=has, needs_dual=x.needs_dual)
     tape = session.tape
     if needs_grad is False:
         # Without the tape, so that no copy with a gradient goes onto the record.

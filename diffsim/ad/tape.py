@@ -70,8 +70,8 @@ from diffsim.lang.host.unsupported import no_attribute
 from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.adjoints import clear_gradients
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.poison import poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.poison import poison, written_since
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
 

@@ -156,7 +156,7 @@ def test_exceptions_come_out_of_pools():
     assert "x[i] = off(i)" in str(error)
 
 
-# ---- values are copied, names are kept, memory is refused
+# ---- values and fields are copied, names are kept, what is known by identity is refused
 
 Pair = ds.types.struct(a=ds.f32, b=ds.types.vector(3, ds.f32))
 Nested = ds.types.struct(pair=Pair, n=ds.i32)
@@ -301,6 +301,12 @@ def test_values_go_to_other_processes_and_back():
         ]
         for mass, found in zip((1.0, 2.0), pool.map(of_particles, (1.0, 2.0)), strict=True):
             assert found == of_particles(mass)
+        f = ds.field(ds.f64, shape=(2, 3), offset=(-2, 5), needs_grad=True)
+        f.fill(1.5)
+        f.grad.fill(2.5)
+        found, again = pool.submit(total, f).result(timeout=60)
+        assert found == 9.0
+        check_copied(f, again)
 
 
 def test_equal_struct_types_without_a_name_are_one():
@@ -337,18 +343,132 @@ def test_gradients_of_kernels_are_copied_with_them(cpu):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_memory_and_tapes_are_refused(cpu, way):
-    x = ds.field(ds.f32, shape=3, needs_grad=True, name="x")
+def test_tapes_and_trees_are_refused(cpu, way):
     loss = ds.field(ds.f32, shape=(), needs_grad=True)
-    structs = Particle.field(shape=3)
-    array = ds.ndarray(ds.f32, shape=3)
-    tape = ds.Tape(loss)
-    placed = ds.root.dense(ds.i, 3)
-    for thing in (x, x.grad, structs, array, tape, placed):
+    sparse = ds.field(ds.f32)
+    ds.root.pointer(ds.i, 4).place(sparse)
+    for thing in (ds.Tape(loss), ds.root.dense(ds.i, 3), sparse):
         with pytest.raises(ds.FieldError, match="cannot be copied by copy or deepcopy") as caught:
             WAYS[way](thing)
         assert caught.value.hint
         assert caught.value.span.file == __file__ or way in ("copy", "deepcopy")
+
+
+# ---- fields are copied with what they hold
+
+
+def fields():
+    """Fields of each kind, with numbers in them, their gradients and duals."""
+    tree = ds.field(ds.f64, needs_grad=True)
+    ds.root.dense(ds.i, 2).dense(ds.j, 3).place(tree, offset=(-1, 4))
+    made = {
+        "i8": ds.field(ds.i8, shape=5),
+        "u1": ds.field(ds.u1, shape=4),
+        "0-D": ds.field(ds.f32, shape=(), needs_grad=True),
+        "offset": ds.field(ds.f64, shape=(2, 3), offset=(-2, 5), order="ji", needs_dual=True),
+        "soa": ds.Vector.field(3, ds.f32, shape=4, layout=ds.Layout.SOA, needs_grad=True),
+        "matrix": ds.Matrix.field(2, 3, ds.f64, shape=(2, 2)),
+        "ndarray": ds.Vector.ndarray(2, ds.f64, shape=3, needs_grad=True),
+        "tree": tree,
+    }
+    random = np.random.default_rng(1)
+    for f in made.values():
+        for part in parts(f):
+            values = random.integers(0, 2, size=f.to_numpy().shape)
+            part.from_numpy(
+                np.where(values, -0.5 if f.dtype.is_float else 1, 0).astype(f.dtype.numpy)
+            )
+    return made
+
+
+def parts(f):
+    return [f, *([f.grad] if f.needs_grad else []), *([f.dual] if f.needs_dual else [])]
+
+
+def form(f):
+    return (
+        *(f.dtype, f.element, f.shape, f.origin, f._order, f.soa, f.kind, f.needs_grad),
+        f.needs_dual,
+    )
+
+
+def check_copied(f, again):
+    assert again is not f
+    assert form(again) == form(f)
+    for one, other in zip(parts(f), parts(again), strict=True):
+        assert np.array_equal(one.to_numpy(), other.to_numpy())
+        assert one.address != other.address
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fields_are_copied_with_what_they_hold(cpu, way):
+    for f in fields().values():
+        again = WAYS[way](f)
+        check_copied(f, again)
+        before = f.to_numpy()
+        again.fill(7 if f.dtype is not ds.u1 else 1)
+        assert np.array_equal(f.to_numpy(), before)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fields_of_structs_and_objects_with_fields(cpu, way):
+    structs = Particle.field(shape=3, needs_grad=True)
+    structs[1] = Particle(mass=2.0, pos=[1.0, 2.0, 3.0])
+    structs.mass.grad[1] = 5.0
+    again = WAYS[way](structs)
+    assert again.type is Particle
+    assert again[1] == structs[1]
+    assert again.grad.mass[1] == 5.0
+    again[1] = Particle(mass=3.0)
+    assert structs[1].mass == 2.0
+    if way == "copy":
+        return
+    # What belongs together stays together: a gradient is that of the copy, in either order.
+    x = ds.field(ds.f32, shape=3, needs_grad=True)
+    for held in ([x, x.grad, x], [x.grad, x]):
+        again = WAYS[way](held)
+        assert again[0] is again[-1] or again[0] is again[-1].grad
+        assert again[1] in (again[0].grad, again[-1])
+
+
+def test_fields_without_a_place(cpu):
+    x = ds.field(ds.f32, needs_grad=True)
+    for way in WAYS.values():
+        again = way(x)
+        assert not again.placed
+        ds.root.dense(ds.i, 3).place(again)
+        assert again.grad.shape == (3,)
+
+
+def test_a_copy_on_a_tape_is_differentiated(cpu):
+    x, loss = (ds.field(ds.f64, shape=s, needs_grad=True) for s in (2, ()))
+    x.from_numpy(np.array([1.0, 2.0]))
+    x.grad.fill(100.0)
+
+    @ds.kernel
+    def add(f: ds.template()):
+        for i in f:
+            loss[None] += f[i] ** 2
+
+    with ds.Tape(loss):
+        y = copy.deepcopy(x)
+        add(y)
+    assert x.grad.to_numpy().tolist() == [2.0, 4.0]
+    with ds.Tape(), pytest.raises(ds.FieldError, match=r"(?s)a tape records.*after the block"):
+        pickle.dumps(x)
+
+
+def total(f):
+    ds.init(default_fp=ds.f64)
+
+    @ds.kernel
+    def add() -> ds.f64:
+        s = 0.0
+        for I in ds.grouped(f):
+            s += f[I]
+        return s
+
+    return add(), f
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -16,9 +16,9 @@ from diffsim.ir.traversal import task_statements
 from diffsim.passes.autodiff.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.memory.packed_arrays import given_of
 from diffsim.runtime.session import session
+from diffsim.runtime.variable_names import name_in_launch
 
 if TYPE_CHECKING:
     from diffsim.ad.record.entries import Copied, Launched, Wrote

@@ -18,7 +18,6 @@ from diffsim.errors import AutodiffError, Span
 from diffsim.ir.layout import shown_index
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.kernels.launch_function import run_again
 from diffsim.runtime.memory.storage import WHOLE
 from diffsim.runtime.memory.storage import Part as Place
@@ -33,6 +32,7 @@ from diffsim.runtime.observe.nonfinite import (
     faults,
     general_hint,
 )
+from diffsim.runtime.variable_names import name_in_launch
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative

@@ -17,7 +17,7 @@ from diffsim.ad.implicit.solvers import Options
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.errors import AutodiffError, SolveError
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.poison import written_since
+from diffsim.runtime.poison import written_since
 from diffsim.runtime.recorder import NullRecorder
 from diffsim.runtime.session import session
 

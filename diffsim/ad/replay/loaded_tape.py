@@ -26,10 +26,10 @@ from diffsim.lang.host.unsupported import no_attribute
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.poison import poison
 from diffsim.runtime.kernels.arguments import Parameter
 from diffsim.runtime.memory.storage import Storage, StorageLayout, StridedSpan
 from diffsim.runtime.observe.profiler import ADJOINT, FORWARD
+from diffsim.runtime.poison import poison
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
 

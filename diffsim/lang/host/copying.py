@@ -1,7 +1,8 @@
 """How `copy`, `deepcopy` and `pickle` (and so `multiprocessing`) treat diffsim's objects.
 
 Vectors, matrices and structs are values, and copied. Kernels, funcs and struct types are found by their name
-in a module, as functions and classes are. What owns memory, or is known by identity, is refused.
+in a module, as functions and classes are. Fields are copied with what they hold (`runtime/fields/copies.py`).
+What is known by identity alone, such as a tape, is refused.
 """
 
 from __future__ import annotations
@@ -11,9 +12,6 @@ import sys
 from typing import Any
 
 from diffsim.errors import DiffsimError, FieldError, Span
-
-NO_COPIES = "it is memory that kernels were compiled for"
-COPY_INSTEAD = "ds.clone(x) makes another field; what can be pickled is x.to_numpy()"
 
 
 class Named:

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from diffsim.errors import FieldError, Span, shown
-from diffsim.ir.types import TensorType
+from diffsim.ir.types import ScalarType, TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.runtime.fields.field import Field
@@ -74,6 +74,16 @@ def checked_order(order: object, rank: int) -> tuple[int, ...]:
     return tuple(map(names.index, order))
 
 
+def check_float(dtype: ScalarType, what: str) -> None:
+    """Refuse a gradient or dual of integers."""
+    if not dtype.is_float:
+        raise FieldError(
+            f"a field of {dtype} cannot have a {what}",
+            Span.of_caller(),
+            hint="only floats have derivatives: use ds.f32 or ds.f64",
+        )
+
+
 def make_field(
     element: tuple[int, ...],
     dtype: object,
@@ -110,12 +120,8 @@ def make_field(
     made = Field(
         scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
     )
-    if (needs_grad or needs_dual) and not made.dtype.is_float:
-        raise FieldError(
-            f"a field of {made.dtype} cannot have a {'gradient' if needs_grad else 'dual'}",
-            Span.of_caller(),
-            hint="only floats have derivatives: use ds.f32 or ds.f64",
-        )
+    if needs_grad or needs_dual:
+        check_float(made.dtype, "gradient" if needs_grad else "dual")
     # Before `place`, which gives all their memory in one layout.
     if needs_grad:
         made.add_grad()

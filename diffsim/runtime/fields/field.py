@@ -7,7 +7,6 @@ field too (`x.grad`), and `ds.ndarray` is the same thing passed to kernels as an
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
 import weakref
@@ -23,7 +22,6 @@ from diffsim.ir.sparse import Place
 from diffsim.ir.types import ScalarType, Type, size_of, tensor
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.field_like import FieldLike
-from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.matrix import Matrix
 from diffsim.public_names import PublicNames
@@ -39,26 +37,25 @@ from diffsim.runtime.fields.adjoints import (
     narrow_dual,
     place_dual,
 )
+from diffsim.runtime.fields.contents import WholeContents
 from diffsim.runtime.fields.conversions import (
-    check_copy,
-    checked_array,
     element_of,
     index_of,
-    kept,
     number_of,
     row_of,
     scalar_of,
     set_components,
     set_row,
 )
+from diffsim.runtime.fields.copies import FieldCopies
 from diffsim.runtime.fields.export import SharedMemory, TensorCopies
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
-from diffsim.runtime.fields.sparse_writes import activate_written, copy_active, set_active
-from diffsim.runtime.fields.variable_names import name_of
-from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
+from diffsim.runtime.fields.sparse_writes import activate_written
+from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
+from diffsim.runtime.variable_names import name_of
 from diffsim.tracebacks import IS_OWN, entries, entry
 
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
@@ -90,8 +87,15 @@ _ASSIGNED = {
 
 
 @entries("__setattr__ __delattr__ __getattr__")
-@checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
-class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike, metaclass=PublicNames):
+class Field(
+    WholeContents,
+    FieldCopies,
+    FieldProtocols,
+    SharedMemory,
+    TensorCopies,
+    FieldLike,
+    metaclass=PublicNames,
+):
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
 
     Attributes:
@@ -494,103 +498,3 @@ class Field(FieldProtocols, SharedMemory, TensorCopies, FieldLike, metaclass=Pub
     def _place(self, key: object) -> int:
         """Return the number of an element's first component among the scalars in memory."""
         return number_of(self, index_of(self, key))
-
-    def fill(self, val: object) -> None:
-        """Set every element (of a vector field: to a number, or to a vector)."""
-        # `listener`, not `tape`: other threads' tapes must hear of the write as well.
-        tape = session.recorders and session.listener
-        lost = tape and lost_source(self, val)
-        self._before()
-        # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
-        fill = self.storage.fill if self.tree is None else functools.partial(set_active, self)
-        if self.dtype.is_float and val.__class__ in (int, float) and abs(val) < 2**53:
-            fill(val)
-            dirty = val != 0
-        else:
-            fill(element_of(self, val) if self.element else scalar_of(self, val))
-            dirty = bool(np.any(np.asarray(val.entries if isinstance(val, Matrix) else val)))
-        self._touch()
-        # Zeros need no clearing by the next backward pass, unless others may write to them.
-        self.versions.overwritten(dirty=dirty or self._exported)
-        if tape:
-            tape.wrote(self, None, self._written(val) if self.tree is None else kept(self))
-            if lost:
-                tape.lost(lost)
-
-    def to_numpy(self, dtype: Any = None, *, keep_dims: bool = False) -> np.ndarray:
-        """Return a copy: an array of shape `field.shape` + shape of one element (`keep_dims`: n x 1)."""
-        if dtype is not None:
-            try:
-                dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
-            except Exception:  # whatever NumPy says of it, or the thing itself
-                raise FieldError(
-                    f"dtype={shown(dtype)} is not possible for {self.in_words()}",
-                    Span.of_caller(),
-                    hint="give a type of NumPy, such as np.float64",
-                ) from None
-        element = (self.n, self.m) if keep_dims and self.element else self.element
-        made = self._storage.to_numpy(dtype).reshape(self.shape + element)
-        if session.recorders and is_followed(self):
-            return Provenance.of(self).mark_array(made)
-        return made
-
-    def from_numpy(self, arr: object) -> None:
-        """Copy an array of shape `field.shape` + shape of one element into the field."""
-        if isinstance(arr, Field):
-            raise FieldError(
-                "from_numpy takes an array, this is a field",
-                Span.of_caller(),
-                hint=f"write {self._called()}.copy_from(field)",
-            )
-        tape = session.recorders and session.listener
-        lost = tape and lost_source(self, arr)  # before the conversion, which loses the provenance
-        given = checked_array(self, arr, self.shape, self.name)
-        self._before()
-        elements = given.reshape((*self.shape, self._storage.layout.components))
-        if self.tree is None:
-            self.storage.from_numpy(elements)
-        else:
-            set_active(self, elements)
-        self._touch()
-        if tape:
-            tape.wrote(self, None, kept(self))  # a copy: the array may change before a replay
-            if lost:
-                tape.lost(lost)
-
-    def copy_from(self, other: Field) -> None:
-        """Copy another field of the same shape and element shape."""
-        check_copy(self, other)
-        self._before()
-        if self.tree is None:
-            self.storage.copy_from(other.storage)
-        else:
-            copy_active(self, other)
-        self._touch()
-        if session.recorders and (tape := session.listener):
-            tape.copied(self, other)
-
-    def clear(self) -> None:
-        """Set all elements to 0 where they may be anything else."""
-        if self.versions.dirty:  # False means zeros for certain
-            if self._shape or self.element or self._storage.device is not HOST:
-                self.storage.fill(0)
-            else:
-                self._flat[0] = 0
-            session.clock = now = session.clock + 1
-            self.versions.cleared(now, dirty=self._exported)  # by no statement of the user's
-
-    def spoil(self) -> None:
-        """Set all elements to NaN, without an entry on a tape."""
-        self.storage.fill(float("nan"))
-        self._touch()
-
-    def assign(self, source: Any) -> None:
-        """Copy a field (differentiated on a tape) or an array of the same shape."""
-        (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
-        self.versions.by_caller()
-
-    def mark_written(self) -> None:
-        """Tell that code outside diffsim has written to the field's memory, as Python's writes do."""
-        self._touch()
-        if session.recorders and (tape := session.listener):
-            tape.wrote(self, None, kept(self))  # a constant: nobody knows how it was made

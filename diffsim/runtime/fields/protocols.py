@@ -18,7 +18,6 @@ import numpy as np
 
 from diffsim.errors import AutodiffError, FieldError, OperationError, Span
 from diffsim.ir.op import OpDispatch
-from diffsim.lang.host.copying import COPY_INSTEAD, NO_COPIES, refuse
 from diffsim.runtime.fields.adjoints import is_followed
 from diffsim.runtime.session import session
 from diffsim.tracebacks import IS_OWN, entries, entry
@@ -186,10 +185,6 @@ class FieldProtocols:
     def _is_number(self) -> bool:
         """Return whether this is a field of a single number."""
         return self.__dict__.get("_shape") == () and self.__dict__.get("element") == ()
-
-    def __reduce_ex__(self, protocol: object) -> Any:
-        """Refuse `copy`, `deepcopy` and `pickle`."""
-        raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     # ---- NumPy
 

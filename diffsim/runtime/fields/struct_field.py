@@ -6,6 +6,7 @@ gradients and tapes need to know nothing of structs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.conversions import index_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.protocols import FieldProtocols
-from diffsim.runtime.fields.variable_names import name_of
+from diffsim.runtime.variable_names import name_of
 from diffsim.tracebacks import entries, entry
 
 _METHODS = (
@@ -164,6 +165,15 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
     def parent(self, n: int = 1) -> Any:
         """Return the node of the layout tree that the field is placed in; the n-th around it."""
         return self._first().parent(n)
+
+    def __copy__(self) -> StructField:
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StructField:
+        return StructField(self.type, copy.deepcopy(self._struct, memo))
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return StructField, (self.type, self._struct)
 
     def fields(self) -> list[Field]:
         """Return the fields of all members, also those of structs inside."""

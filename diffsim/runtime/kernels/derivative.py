@@ -33,7 +33,6 @@ from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable, same_error
 from diffsim.runtime.fields.adjoints import is_lent, make_dual
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary
 from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled, finite_watch
@@ -42,6 +41,7 @@ from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
 from diffsim.runtime.observe.profiler import ADJOINT, compiling
 from diffsim.runtime.session import session
+from diffsim.runtime.variable_names import name_in_launch
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization, WithTangents

@@ -32,12 +32,12 @@ from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.poison import ZERO, poison
 from diffsim.runtime.kernels.aliasing import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_history import gradient_calls, were_recomputed
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
+from diffsim.runtime.poison import ZERO, poison
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from diffsim.passes.instrument.returned_values import note_returned
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
-from diffsim.runtime.fields.variable_names import lasting_name_of
 from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import (
@@ -33,6 +32,7 @@ from diffsim.runtime.kernels.arguments import (
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.template_arguments import objects_in, own
 from diffsim.runtime.session import session
+from diffsim.runtime.variable_names import lasting_name_of
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.kernel import Kernel

@@ -34,9 +34,9 @@ from diffsim.runtime import compiler
 from diffsim.runtime.backend import Backend
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.memory.storage import WHOLE
 from diffsim.runtime.memory.storage import Part as Place
+from diffsim.runtime.variable_names import name_in_launch
 
 INFINITE, NAN = 1, 2
 WORD = {INFINITE: "infinite", NAN: "NaN"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
@@ -19,14 +18,14 @@ _NOTE = "The gradients that this was to compute are NaN now."
 _MOST_TRIES = 3
 
 
-def written_since(clock: int) -> list[Field]:
+def written_since(clock: int) -> list[Any]:
     """Return the gradients that were written after that reading of the clock."""
     # Only gradients that something has added to since: others still hold what they held.
     found = (f.adjoint for f in members(session.with_grad))
     return [g for g in found if g is not None and g.versions.latest > clock]
 
 
-def poison(error: BaseException, gradients: Callable[[], Iterable[Field]], hint: str) -> None:
+def poison(error: BaseException, gradients: Callable[[], Iterable[Any]], hint: str) -> None:
     """Set gradients to NaN, since `error` ended what was to compute them; the error says so.
 
     Another error meanwhile, such as a second Ctrl-C, does not keep it from doing so; where nothing can be

@@ -1,0 +1,133 @@
+"""All elements of a field at once: filled, copied from and to arrays and fields, cleared."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, Span, shown
+from diffsim.lang.host.field_like import is_field
+from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.fields.adjoints import is_followed, lost_source
+from diffsim.runtime.fields.conversions import (
+    check_copy,
+    checked_array,
+    element_of,
+    kept,
+    scalar_of,
+)
+from diffsim.runtime.fields.read_values import Provenance
+from diffsim.runtime.fields.sparse_writes import copy_active, set_active
+from diffsim.runtime.memory.storage import HOST
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.fields.field import Field
+
+
+@checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
+class WholeContents:
+    """The part of a field that reads and writes all of its elements."""
+
+    def fill(self: Any, val: object) -> None:
+        """Set every element (of a vector field: to a number, or to a vector)."""
+        # `listener`, not `tape`: other threads' tapes must hear of the write as well.
+        tape = session.recorders and session.listener
+        lost = tape and lost_source(self, val)
+        self._before()
+        # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
+        fill = self.storage.fill if self.tree is None else functools.partial(set_active, self)
+        if self.dtype.is_float and val.__class__ in (int, float) and abs(val) < 2**53:
+            fill(val)
+            dirty = val != 0
+        else:
+            fill(element_of(self, val) if self.element else scalar_of(self, val))
+            dirty = bool(np.any(np.asarray(val.entries if isinstance(val, Matrix) else val)))
+        self._touch()
+        # Zeros need no clearing by the next backward pass, unless others may write to them.
+        self.versions.overwritten(dirty=dirty or self._exported)
+        if tape:
+            tape.wrote(self, None, self._written(val) if self.tree is None else kept(self))
+            if lost:
+                tape.lost(lost)
+
+    def to_numpy(self: Any, dtype: Any = None, *, keep_dims: bool = False) -> np.ndarray:
+        """Return a copy: an array of shape `field.shape` + shape of one element (`keep_dims`: n x 1)."""
+        if dtype is not None:
+            try:
+                dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
+            except Exception:  # whatever NumPy says of it, or the thing itself
+                raise FieldError(
+                    f"dtype={shown(dtype)} is not possible for {self.in_words()}",
+                    Span.of_caller(),
+                    hint="give a type of NumPy, such as np.float64",
+                ) from None
+        element = (self.n, self.m) if keep_dims and self.element else self.element
+        made = self._storage.to_numpy(dtype).reshape(self.shape + element)
+        if session.recorders and is_followed(self):
+            return Provenance.of(self).mark_array(made)
+        return made
+
+    def from_numpy(self: Any, arr: object) -> None:
+        """Copy an array of shape `field.shape` + shape of one element into the field."""
+        if is_field(arr):
+            raise FieldError(
+                "from_numpy takes an array, this is a field",
+                Span.of_caller(),
+                hint=f"write {self._called()}.copy_from(field)",
+            )
+        tape = session.recorders and session.listener
+        lost = tape and lost_source(self, arr)  # before the conversion, which loses the provenance
+        given = checked_array(self, arr, self.shape, self.name)
+        self._before()
+        elements = given.reshape((*self.shape, self._storage.layout.components))
+        if self.tree is None:
+            self.storage.from_numpy(elements)
+        else:
+            set_active(self, elements)
+        self._touch()
+        if tape:
+            tape.wrote(self, None, kept(self))  # a copy: the array may change before a replay
+            if lost:
+                tape.lost(lost)
+
+    def copy_from(self: Any, other: Field) -> None:
+        """Copy another field of the same shape and element shape."""
+        check_copy(self, other)
+        self._before()
+        if self.tree is None:
+            self.storage.copy_from(other.storage)
+        else:
+            copy_active(self, other)
+        self._touch()
+        if session.recorders and (tape := session.listener):
+            tape.copied(self, other)
+
+    def clear(self: Any) -> None:
+        """Set all elements to 0 where they may be anything else."""
+        if self.versions.dirty:  # False means zeros for certain
+            if self._shape or self.element or self._storage.device is not HOST:
+                self.storage.fill(0)
+            else:
+                self._flat[0] = 0
+            session.clock = now = session.clock + 1
+            self.versions.cleared(now, dirty=self._exported)  # by no statement of the user's
+
+    def spoil(self: Any) -> None:
+        """Set all elements to NaN, without an entry on a tape."""
+        self.storage.fill(float("nan"))
+        self._touch()
+
+    def assign(self: Any, source: Any) -> None:
+        """Copy a field (differentiated on a tape) or an array of the same shape."""
+        (self.copy_from if is_field(source) else self.from_numpy)(source)
+        self.versions.by_caller()
+
+    def mark_written(self: Any) -> None:
+        """Tell that code outside diffsim has written to the field's memory, as Python's writes do."""
+        self._touch()
+        if session.recorders and (tape := session.listener):
+            tape.wrote(self, None, kept(self))  # a constant: nobody knows how it was made
