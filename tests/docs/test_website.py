@@ -129,7 +129,7 @@ def test_a_page_that_no_list_names_comes_last_in_its_part(website):
     page = "# New\n\n*Explanation. For those who try: a page.*\n"
     assert website.order.sections("Explanation", {"new.md": page})[""] == ["new.md"]
     assert (
-        "- [New](new.md): those who try: a page."
+        "- [New](new.md): for those who try: a page."
         in website.order.part_pages({"new.md": page})["explanation.md"]
     )
 
@@ -173,13 +173,28 @@ def test_every_public_name_has_one_entry(pages):
     assert {f"reference/{m.removeprefix('ds.')}.md" for m in modules} <= set(pages)
 
 
+def test_everything_that_is_called_has_a_signature_and_words(website):
+    reference = website.reference
+    things = {n: t for page in reference.entries().values() for n, t in page.items()}
+    called = {
+        n: t
+        for n, t in things.items()
+        if callable(t) and not isinstance(t, (type, *reference.AS_VALUES))
+    }
+    assert len(called) > 200
+    assert [n for n, t in called.items() if not reference._signature(n, t)] == []
+    assert [n for n, t in things.items() if not reference._doc(t).strip()] == []
+
+
 def test_an_entry_has_signature_arguments_and_members(pages):
     page = pages["reference/kernels.md"]
     entry = page[page.index("## `ds.Tape`") :].split("\n## ")[0]
     assert "loss: Field | None = None" in entry
     assert "- `loss`: " in entry
     assert "### `zero` { #ds-Tape-zero }" in entry
-    assert "ds.atan2(float, float) -> float" in pages["reference/ops.md"]
+    assert "ds.atan2(x1: float, x2: float) -> float" in pages["reference/ops.md"]
+    assert "ds.atomic_add(x, y)" in pages["reference/in-kernels.md"]
+    assert "dtype: ScalarType" not in page, "fields are made by functions"
     refused = (
         pages["reference/errors.md"].split("## `ds.GlobalDataAccessError`")[1].split("\n## ")[0]
     )

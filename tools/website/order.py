@@ -78,7 +78,11 @@ def part_pages(files: dict[str, str]) -> dict[str, str]:
 def _line(uri: str, text: str) -> str:
     title = text.split("\n", 1)[0].removeprefix("# ")
     found = FIRST_LINE.match(text)
-    return f"- [{title}]({uri}): {found['whom'].removeprefix('For ') if found else ''}"
+    return (
+        f"- [{title}]({uri}): f{found['whom'].removeprefix('F')}"
+        if found
+        else f"- [{title}]({uri})"
+    )
 
 
 def _beside(kind: str) -> list[str]:

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import diffsim
-from diffsim.ir.ops import PUBLIC
+from diffsim.ir.op import Op
+from diffsim.ir.types import ScalarType
+from diffsim.lang.host.annotations import DefaultTensor
 
 KINDS = {"F": "float", "I": "integer", "N": "number", "B": "bool", "T": "any", "b": "bool"}
 SECTION = re.compile(
@@ -22,6 +24,10 @@ SECTION = re.compile(
 ITEM = re.compile(r"^(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*): ?", re.MULTILINE)
 
 MANY = 4  # names in a heading
+AS_VALUES = (
+    ScalarType,
+    DefaultTensor,
+)  # written as annotations; that they can be called is said in their words
 
 PAGES = {
     "kernels": "Kernels, fields and tapes",
@@ -174,16 +180,16 @@ def _members(owner: str, cls: type) -> list[str]:
 
 def _signature(name: str, thing: Any) -> str:
     """How it is called, without the quotes of annotations; nothing for what is not called."""
-    short = name.removeprefix("ds.")
-    if short in PUBLIC and thing is PUBLIC[short]:
-        takes = ", ".join(KINDS[letter] for letter in thing.operands)
-        return f"{name}({takes}) -> {KINDS[thing.result]}"
-    if not (inspect.isroutine(thing) or isinstance(thing, type)):
+    if not callable(thing) or isinstance(thing, AS_VALUES):
         return ""
+    if isinstance(thing, type) and re.search(r"\bmade by\b", _first_line(thing)):
+        return ""  # its constructor is not for programs
     try:
         found = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""  # a class of C's, whose arguments Python does not know
+    if isinstance(thing, Op):
+        found = _with_kinds(thing, found)
     given = _arguments(list(found.parameters.values()))
     result = found.return_annotation
     arrow = "" if result is found.empty or isinstance(thing, type) else f" -> {_type(result)}"
@@ -191,6 +197,17 @@ def _signature(name: str, thing: Any) -> str:
     if len(one_line) <= 90 or not given:
         return one_line
     return f"{name}(\n" + "".join(f"    {part},\n" for part in given) + f"){arrow}"
+
+
+def _with_kinds(op: Op, found: inspect.Signature) -> inspect.Signature:
+    """The signature of an op, with the kinds of numbers that it takes and gives."""
+    kinds = [KINDS[letter] for letter in op.operands]
+    parameters = [
+        parameter.replace(annotation=kind)
+        for parameter, kind in zip(found.parameters.values(), kinds, strict=False)
+    ]
+    rest = list(found.parameters.values())[len(parameters) :]
+    return found.replace(parameters=[*parameters, *rest], return_annotation=KINDS[op.result])
 
 
 def _arguments(parameters: list[inspect.Parameter]) -> list[str]:
@@ -213,7 +230,7 @@ def _one_argument(parameter: inspect.Parameter) -> str:
         text += f": {_type(parameter.annotation)}"
     if parameter.default is not parameter.empty:
         default = re.sub(r" at 0x[0-9a-f]+", "", repr(parameter.default))
-        text += f" = {default}"
+        text += f"={default}" if parameter.annotation is parameter.empty else f" = {default}"
     return text
 
 
