@@ -370,7 +370,7 @@ def _is_near(end: Offset, ranges: Ranges) -> bool:
 
 def _fits(found: Range, t: ScalarType) -> bool:
     """Whether a range has not wrapped around."""
-    # Indices that wrap around are outside of every field, but a comparison sees them as they are.
+    # Indices that wrap around are outside every field, but a comparison sees them as they are.
     most = 1 << (t.bits - 1)
     (low, first), (high, last) = found
     return (-most <= first if low is None else first >= 0) and (
