@@ -47,7 +47,7 @@ MAY_IMPORT = {
 # Within a part, a room imports those before it.
 ROOMS = """
     ir ir/ops
-    lang/host lang/types lang/frontend lang/builtins lang
+    lang/text lang/host lang/types lang/frontend lang/builtins lang
     passes/analysis passes/sparse passes/transforms passes/forms passes/autodiff passes/tangent
     passes/instrument passes
     backends/native backends/llvm backends/simt backends/cpu backends/cuda backends

@@ -199,9 +199,9 @@ def test_internal_names_are_found(text):
 
 
 def test_no_source(tmp_path):
-    text = "import diffsim as ds\n@ds.kernel\ndef step():\n    pass\n"
+    lines = ["import diffsim as ds", "@ds.kernel", "def step():", "    pass"]
     with pytest.raises(ds.KernelSyntaxError, match="source of step is not available") as caught:
-        exec(text, {})
+        exec("\n".join(lines), {})
     assert "define it in a file or a notebook cell" in caught.value.hint
 
 

@@ -7,7 +7,9 @@ import contextlib
 import functools
 import inspect
 import linecache
+import os
 import sys
+import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -16,7 +18,9 @@ from weakref import WeakValueDictionary
 from diffsim import locks
 from diffsim.errors import FieldError, KernelSyntaxError, Span
 from diffsim.lang.host.annotations import as_of_now
-from diffsim.lang.host.compiled_source import Mangled, class_around, is_code_of
+from diffsim.lang.text import unfiled
+from diffsim.lang.text.compiled_source import Mangled, class_around, is_code_of, is_exactly
+from diffsim.lang.text.lambdas import find_lambda
 
 SyntaxNode: TypeAlias = ast.stmt | ast.expr | ast.arg | ast.keyword | ast.excepthandler
 """The nodes of a syntax tree that have a place in the file."""
@@ -50,8 +54,8 @@ class Source:
         self.file = code.co_filename
         self.where = f"{what} {self.name}"
         self.first = code.co_firstlineno
-        # Several lambdas can be on one line: the text alone does not tell which of them this is.
-        if self.name == "<lambda>":
+        # Parameters of a kernel have types, and those of a lambda cannot.
+        if self.name == "<lambda>" and what != "func":
             raise KernelSyntaxError(
                 f"a lambda cannot be a {what}",
                 Span.of_caller(),
@@ -75,7 +79,11 @@ class Source:
         self.known_as = (str(module_of), name)
         # A qualified name with "<locals>" is shared by many closures, so the latest of them is no new version
         # of the others. `exec` with a dictionary of its own is no module either.
-        if "<locals>" not in name and getattr(home, "__dict__", None) is function.__globals__:
+        if (
+            not name.endswith("<lambda>")
+            and "<locals>" not in name
+            and getattr(home, "__dict__", None) is function.__globals__
+        ):
             _newest[self.known_as] = self
         with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
             function.__annotations__  # noqa: B018  # from Python 3.14 on they are evaluated only now
@@ -96,13 +104,25 @@ class Source:
         try:
             return self._parse(new, function)
         except KernelSyntaxError as problem:
-            if known is None or new == old:
-                raise
-            # The old text is kept for tracebacks of this function, whose lines are those of that text.
-            linecache.cache[file] = known
-            with contextlib.suppress(KernelSyntaxError):
-                return self._parse(old, function)
-            raise problem from None
+            if known is not None and new != old:
+                # The old text is kept for tracebacks of this function, whose lines are those of that text.
+                linecache.cache[file] = known
+                with contextlib.suppress(KernelSyntaxError):
+                    return self._parse(old, function)
+            found = None if os.path.isfile(file) else self._read_unfiled(function)
+            if found is None:
+                raise problem from None
+            return found
+
+    def _read_unfiled(self, function: FunctionType) -> tuple[Any, int] | None:
+        """Return the syntax of a function that no file has, if its text is somewhere."""
+        for lines in unfiled.texts(function):
+            with contextlib.suppress(KernelSyntaxError, tokenize.TokenError):
+                node, shift = self._parse(lines, function)
+                if is_exactly(node, function, shift):
+                    self.file = unfiled.registered(lines, self.file)
+                    return node, shift
+        return None
 
     def _parse(self, lines: list[str], function: FunctionType) -> tuple[Any, int]:
         """Parse a function among the lines of its file, and check that it is the compiled one."""
@@ -111,9 +131,18 @@ class Source:
             raise KernelSyntaxError(
                 f"the source of {self.name} is not available, so it cannot be compiled",
                 place,
-                hint="define it in a file or a notebook cell; a function made by exec() of a string "
-                "has no source, nor has one in a cell with %%time",
+                hint="define it in a file or a notebook cell; a program that Python reads from a pipe has no "
+                "source, and one that exec() runs only as long as a variable has its text",
             )
+        if self.name == "<lambda>":
+            found = find_lambda("".join(lines), function)
+            if found is None:
+                raise KernelSyntaxError(
+                    "the text of this lambda is not what Python has compiled",
+                    place,
+                    hint="write a def instead",
+                )
+            return found, 0
         # `inspect.getsource` would read the file again and find
         # functions by a search for `def`; the first line is known.
         block = inspect.getblock(lines[self.first - 1 :])
@@ -135,7 +164,7 @@ class Source:
                 f"the text at the place where {self.name} was defined is something else",
                 place,
                 hint="the file changed after it was loaded, or the function was made by exec() of a "
-                "string: define it in a file or a notebook cell, and run that again",
+                "text: define it in a file or a notebook cell, and run that again",
             )
         if isinstance(node, ast.FunctionDef) and not is_code_of(node, function):
             raise KernelSyntaxError(

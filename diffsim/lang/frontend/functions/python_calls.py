@@ -277,7 +277,7 @@ _funcs: WeakKeyDictionary[FunctionType, Func] = WeakKeyDictionary()
 def _as_func(function: object) -> Func | None:
     """Return a plain function or method of the program as if `@ds.func` decorated it; None for others."""
     plain = function.__func__ if isinstance(function, MethodType) else function
-    if not isinstance(plain, FunctionType) or plain.__name__ == "<lambda>":
+    if not isinstance(plain, FunctionType):
         return None
     # Others' decorators (`functools.wraps`) do more than the function that they wrap.
     if hasattr(plain, "__wrapped__") or not is_file_of_program(plain.__code__.co_filename):

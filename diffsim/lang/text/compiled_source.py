@@ -46,6 +46,21 @@ def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
     return _is_rewritten(function, made) and _is_within(made, code)
 
 
+def is_exactly(node: ast.FunctionDef, function: FunctionType, shift: int) -> bool:
+    """Return whether Python compiles the text to this function, whose lines are `shift` below the text's.
+
+    For a text that was found by a search: nothing else says that it is the right one.
+    """
+    made, code = _compiled(node, function), function.__code__
+    return (
+        made is not None and _is_same(made, code) and _last_line(made) + shift == _last_line(code)
+    )
+
+
+def _last_line(code: CodeType) -> int:
+    return max(line for _, _, line in code.co_lines() if line is not None)
+
+
 def _compiled(node: ast.FunctionDef, function: FunctionType) -> CodeType | None:
     """Compile the text as if at the function's place; None if that fails."""
     code = function.__code__
