@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, Span, shown
 from diffsim.ir.types import i32
 from diffsim.lang.builtins.intrinsics import loop_config
 from diffsim.lang.host.annotations import template
@@ -53,7 +53,7 @@ def parallel_sort(keys: Field, values: Field | None = None) -> None:
                 hint="write ds.algorithms.parallel_sort(keys, values)",
             )
     if keys.element:
-        raise FieldError(
+        raise ArgumentError(
             "vectors have no order", Span.of_caller(), hint="sort by a field of numbers, as keys"
         )
     # The answer of a comparison is constant where it has a derivative.
@@ -121,7 +121,7 @@ class PrefixSumExecutor:
 
     def __init__(self, length: int) -> None:
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
-            raise FieldError(
+            raise ArgumentError(
                 f"a length is a whole number above 0, not {shown(length)}",
                 Span.of_caller(),
                 hint="write ds.algorithms.PrefixSumExecutor(n)",

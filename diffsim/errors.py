@@ -4,9 +4,11 @@ Everything that can be reported has a `Span`: a place in the user's source. An e
 parts: what is wrong, the line with a caret under the faulty expression, and what to do instead. A
 function inlined into a kernel has the call as its span's `parent`, so both lines are shown.
 
-The classes say *when* a mistake is found: `Kernel*Error` while a kernel is translated, `AutodiffError`
-and its kind while a gradient is made, `GlobalDataAccessError` where a gradient would need a value that
-no longer exists, `AccessError` while a kernel runs. `InternalError` is a fault of diffsim itself.
+The classes say *when* a mistake is found: `KernelSyntaxError` and its like while a kernel is translated,
+`ArgumentError` and its kinds where Python calls diffsim, `CheckError` and its kinds while a kernel runs,
+`AutodiffError` and its kinds while a gradient is made. `InternalError` is a fault of diffsim itself. Where
+Python has a built-in class for a mistake, the class is derived from it as well: `except IndexError` and
+`except AssertionError` do what they say.
 """
 
 from __future__ import annotations
@@ -85,20 +87,31 @@ class Span:
         where = f", in {self.where}" if self.where else ""
         # The format of Python's own tracebacks, which editors and terminals turn into links.
         lines = [f'  File "{self.file}", line {self.line}{where}']
-        # Empty if there is no such file (or line): the place alone is shown then.
-        source = linecache.getline(self.file, self.line).rstrip("\n")
-        if source.strip():
+        source = self.source()
+        if source.strip():  # the place alone otherwise
             indent = len(source) - len(source.lstrip())
             lines.append("    " + source.strip())
             if self.end_col is not None:
                 # The source line is shown without its indentation, so the carets move to the left by as
                 # much. Of an expression of several lines the first is shown, underlined to its end.
-                start = max(_characters(source, self.col), indent)
-                several = self.end_line != self.line
-                end = len(source) if several else _characters(source, self.end_col)
+                start, end = self.columns()
+                start = max(start, indent)
+                if self.end_line != self.line:
+                    end = len(source)
                 carets = "^" * max(1, len(source[start:end].rstrip()))
                 lines.append("    " + " " * (start - indent) + carets)
         return "\n".join(lines)
+
+    def source(self) -> str:
+        """Return its first line; empty if there is no such file or line."""
+        return linecache.getline(self.file, self.line).rstrip("\n")
+
+    def columns(self) -> tuple[int, int]:
+        """Return the columns in characters, 0-based: of the first line, and behind the end in the last."""
+        start = _characters(self.source(), self.col)
+        if self.end_col is None:
+            return start, start
+        return start, _characters(linecache.getline(self.file, self.end_line), self.end_col)
 
     @staticmethod
     def of_caller() -> Span | None:
@@ -278,6 +291,39 @@ class DiffsimError(UserError, metaclass=PublicNames):
         self.span = span
         self.hint = hint
 
+    # The attributes of Python's SyntaxError, for editors and other tools. They are properties because
+    # OSError has a `filename` of its own, which would change the text.
+
+    @property
+    def filename(self) -> str | None:
+        """The file of the line that is shown; None without a line."""
+        return None if self.span is None else self.span.file
+
+    @property
+    def lineno(self) -> int | None:
+        """The line, from 1 on."""
+        return None if self.span is None else self.span.line
+
+    @property
+    def offset(self) -> int | None:
+        """The column at which the faulty expression begins, from 1 on, in characters."""
+        return None if self.span is None else self.span.columns()[0] + 1
+
+    @property
+    def end_lineno(self) -> int | None:
+        """The line in which the expression ends."""
+        return None if self.span is None else self.span.end_line
+
+    @property
+    def end_offset(self) -> int | None:
+        """The column behind the expression, from 1 on, in characters."""
+        return None if self.span is None else self.span.columns()[1] + 1
+
+    @property
+    def text(self) -> str | None:
+        """The line itself; None where its source is not to be had."""
+        return None if self.span is None else self.span.source() or None
+
     def __reduce__(self) -> Any:
         """Pickle the finished text and the attributes: the constructor's arguments cannot be recovered.
 
@@ -316,16 +362,40 @@ class KernelStateError(DiffsimError, RuntimeError):
     """A Python value that was compiled into a kernel has changed since."""
 
 
-class FieldError(DiffsimError, ValueError):
-    """A field, layout, option or value given from Python that makes no sense."""
+class ArgumentError(DiffsimError, ValueError):
+    """A value given from Python that makes no sense."""
 
 
-class OperationError(FieldError, TypeError):
+class FieldError(ArgumentError):
+    """A field, its layout or one of its elements that does not fit what is done with it."""
+
+
+class DtypeError(ArgumentError, TypeError):
+    """A type of numbers that is none, or in which a number would lose something."""
+
+
+class OptionError(ArgumentError):
+    """An option that does not exist, cannot have this value, or does not go with another one."""
+
+
+class FileError(ArgumentError, OSError):
+    """A file that cannot be read or written, or that holds something else than it should."""
+
+
+class OperationError(ArgumentError, TypeError):
     """Something done in Python to an object that is not made for it, such as `x + 1` with a field x."""
 
 
-class UnknownAttributeError(FieldError, AttributeError):
+class UnknownAttributeError(ArgumentError, AttributeError):
     """A name that an object does not have, or one that cannot be assigned."""
+
+
+class MissingPackageError(DiffsimError, ImportError):
+    """A package that this function needs, and that is not installed."""
+
+
+class OutOfMemoryError(DiffsimError, MemoryError):
+    """There is no memory for a field, or for what a gradient has to keep."""
 
 
 _SWITCH = 'ds.init(rules="lifted")'
@@ -446,8 +516,28 @@ class MissingGradientError(AutodiffError):
         return made
 
 
-class AccessError(DiffsimError, IndexError):
-    """An index out of bounds, a failed assertion or an integer divided by 0, seen with `debug=True`."""
+class CheckError(DiffsimError):
+    """A check that failed as a kernel ran, most of them with `ds.init(debug=True)`."""
+
+
+class AccessError(CheckError, IndexError):
+    """An index out of bounds, in a kernel or from Python."""
+
+
+class KernelAssertionError(CheckError, AssertionError):
+    """An `assert` in a kernel that failed."""
+
+
+class KernelArithmeticError(CheckError, ArithmeticError):
+    """A number that is not finite, or an integer to a negative power."""
+
+
+class KernelZeroDivisionError(KernelArithmeticError, ZeroDivisionError):
+    """An integer divided by 0."""
+
+
+class KernelOverflowError(KernelArithmeticError, OverflowError):
+    """An integer that does not fit into its type."""
 
 
 class SolveError(DiffsimError, ArithmeticError):

@@ -15,7 +15,7 @@ import numpy as np
 from diffsim import tracebacks
 from diffsim.bridges.function import FieldFunction, Given, shapes
 from diffsim.bridges.pure import PureFunction
-from diffsim.errors import BackendError, FieldError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, MissingPackageError, Span, shown
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.signatures import checked, is_one_of
 from diffsim.lang.host.unsupported import absent
@@ -54,12 +54,12 @@ def wrap(
         mode: "reverse" for `jax.grad` and `jax.vjp`, "forward" for `jax.jvp` and `jax.jacfwd`.
 
     Raises:
-        FieldError: at a call: an array does not fit.
+        ArgumentError: at a call: an array does not fit.
     """
     _jax()
     if not is_one_of(mode, "reverse", "forward"):
         problem = f"mode={shown(mode)} is not possible"
-        raise FieldError(problem, Span.of_caller(), hint='it is "reverse" or "forward"')
+        raise ArgumentError(problem, Span.of_caller(), hint='it is "reverse" or "forward"')
     if inputs is None or outputs is None:
         raise FieldError(
             "ds.jax.wrap needs to know the shapes before a call: inputs and outputs are fields",
@@ -76,11 +76,13 @@ def _jax() -> Any:
     """Import JAX.
 
     Raises:
-        BackendError: it is not installed.
+        MissingPackageError: it is not installed.
     """
     if importlib.util.find_spec("jax") is None:
-        raise BackendError(
-            "JAX is not installed", Span.of_caller(), hint='install it: pip install "diffsim[jax]"'
+        raise MissingPackageError(
+            "JAX is not installed",
+            Span.of_caller(),
+            hint='install it: pip install "diffsim-lang[jax]"',
         )
     import jax
 
@@ -111,7 +113,7 @@ class WrappedForJax(Named):
         for k, a in others.items():
             if isinstance(a, _jax().Array):
                 what = f"argument {k + 1}" if isinstance(k, int) else k
-                raise FieldError(
+                raise ArgumentError(
                     f"{what} of {self.function.name} is an array of JAX, and not among the inputs: its "
                     "gradient would be lost",
                     Span.of_caller(),

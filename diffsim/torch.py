@@ -13,7 +13,7 @@ import numpy as np
 
 from diffsim.bridges.call import RecordedCall
 from diffsim.bridges.function import FieldFunction, Given, Prepared, set_values, values_of
-from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.errors import ArgumentError, AutodiffError, FieldError, Span
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import absent
@@ -54,7 +54,7 @@ def wrap(
             several are a tuple.
 
     Raises:
-        FieldError: at a call: a tensor does not fit.
+        ArgumentError: at a call: a tensor does not fit.
         AutodiffError: and its kind: a gradient cannot be given; at the call, or in `backward`.
     """
     pytorch()
@@ -208,13 +208,13 @@ def _places(function: FieldFunction, args: Sequence[Any], named: dict[str, Any])
     beyond = places[count:] if count is not None else []
     if by_name or beyond:
         what = by_name[0] if by_name else f"argument {beyond[0] + 1}"
-        raise FieldError(
+        raise ArgumentError(
             f"{what} of {function.name} is a tensor, and not among the inputs: its gradient would be lost",
             Span.of_caller(),
             hint="name a field for it, inputs=[...], and give tensors by place",
         )
     if not places:
-        raise FieldError(
+        raise ArgumentError(
             f"{function.name} is called without a tensor",
             Span.of_caller(),
             hint="give its inputs as tensors; or call the function that was wrapped",
@@ -232,12 +232,12 @@ def _given(tensor: Any, what: str) -> Given:
             "for the batch",
         )
     if tensor.layout is not torch.strided:
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is a sparse tensor", Span.of_caller(), hint="convert it: tensor.to_dense()"
         )
     on_host = session.device is HOST
     if (tensor.device.type == "cpu") != on_host or tensor.device.type not in ("cpu", "cuda"):
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is on {tensor.device}, and kernels run on {session.device}",
             Span.of_caller(),
             hint='move it: tensor.to("cpu")' if on_host else 'move it: tensor.to("cuda")',

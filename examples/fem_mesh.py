@@ -8,7 +8,7 @@ energy is lowest: Newton's method with products of the Hessian finds that place.
 Mises, largest beside the hole: 2.97 times the pull; for a small hole it is 3 times (Kirsch, 1898).
 
 `meshes/plate.msh` is a plate of 0.2 x 0.1 m with a hole, made by a few lines of Python for this example.
-Reading meshes needs the package meshio: pip install "diffsim[mesh]".
+Reading meshes needs the package meshio: pip install "diffsim-lang[mesh]".
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
         import meshio
     except ModuleNotFoundError:
         raise MeshError(
-            'meshes are read by the package meshio: pip install "diffsim[mesh]"'
+            'meshes are read by the package meshio: pip install "diffsim-lang[mesh]"'
         ) from None
     try:
         mesh = meshio.read(path)

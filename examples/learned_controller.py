@@ -2,7 +2,7 @@
 
 Each time step is a call of the simulator, and one node of PyTorch's graph: the policy sees the state, the
 carts are pushed, and the gradient of the whole run goes back through all steps. Needs PyTorch:
-pip install "diffsim[torch]".
+pip install "diffsim-lang[torch]".
 
     python examples/learned_controller.py
 """

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from diffsim.ad.disk_states import DiskStates
 from diffsim.ad.recorder import enclosing_recorder
 from diffsim.ad.rollout import Budget, CheckpointStats, Rollout
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, OptionError, Span, shown
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import check_runs
 from diffsim.runtime.fields.field import Field
@@ -75,7 +75,7 @@ def checkpoint(
         AutodiffError: on a tape, a field that is not in `state` carries something from step to step;
             in the backward pass, a step does something else when it is run again, or takes more memory
             than is there. The disk is full.
-        FieldError: arguments that make no sense; a budget too small for one step.
+        ArgumentError: arguments that make no sense; a budget too small for one step.
     """
     where = Span.of_caller()
     _check_step(step, n_steps, while_, where)
@@ -110,9 +110,9 @@ def _checked_state(state: Any, where: Span | None) -> list[Field]:
 
 
 def _check_step(step: Any, n_steps: Any, while_: Any, where: Span | None) -> None:
-    """Raise FieldError for a step, a number of steps or a condition that makes no sense."""
+    """Raise ArgumentError for a step, a number of steps or a condition that makes no sense."""
     if not callable(step):
-        raise FieldError(
+        raise ArgumentError(
             f"the step is a function of t, not {shown(step)}",
             where,
             hint="give a plain function that launches the kernels of one step: def step(t): ...",
@@ -120,7 +120,7 @@ def _check_step(step: Any, n_steps: Any, while_: Any, where: Span | None) -> Non
     check_runs(step, "the step", ("t",))
     if while_ is not None:
         if not callable(while_):
-            raise FieldError(
+            raise ArgumentError(
                 f"while_ is a function of t, not {shown(while_)}",
                 where,
                 hint="give a function that says whether step t is run: while_=lambda t: x[None] < 1.0",
@@ -130,7 +130,7 @@ def _check_step(step: Any, n_steps: Any, while_: Any, where: Span | None) -> Non
         return
     # `bool` is an `int` in Python, and True a likely slip for a missing argument.
     if isinstance(n_steps, bool) or not isinstance(n_steps, int) or not 0 <= n_steps < 2**62:
-        raise FieldError(
+        raise ArgumentError(
             f"n_steps is a whole number from 0 on, not {shown(n_steps)}",
             where,
             hint="write int(...) around what may be a float: ds.ad.checkpoint(step, int(n), state=[x]); "
@@ -139,21 +139,21 @@ def _check_step(step: Any, n_steps: Any, while_: Any, where: Span | None) -> Non
 
 
 def _check_schedule(schedule: Any, while_: Any, disk: Any, where: Span | None) -> None:
-    """Raise FieldError for a schedule that there is not, or that does not go with the other arguments."""
+    """Raise ArgumentError for a schedule that there is not, or that does not go with the other arguments."""
     if schedule not in ("mixed", "binomial", "equidistant"):
-        raise FieldError(
+        raise OptionError(
             f"{shown(schedule)} is not a schedule",
             where,
             hint='it is "mixed", "binomial" or "equidistant"',
         )
     if while_ is not None and schedule == "equidistant":
-        raise FieldError(
+        raise OptionError(
             "states at equal distances need the number of steps, and while_ leaves it open",
             where,
             hint='take schedule="mixed" or schedule="binomial"',
         )
     if disk and schedule != "mixed":
-        raise FieldError(
+        raise OptionError(
             f"states on a disk go with the mixed schedule, not with {shown(schedule)}",
             where,
             hint='leave schedule= out, or write schedule="mixed"',
@@ -161,9 +161,9 @@ def _check_schedule(schedule: Any, while_: Any, disk: Any, where: Span | None) -
 
 
 def _check_budget(snapshots: Any, memory: Any, where: Span | None) -> None:
-    """Raise FieldError for limits that make no sense."""
+    """Raise ArgumentError for limits that make no sense."""
     if snapshots is not None and memory is not None:
-        raise FieldError(
+        raise OptionError(
             "snapshots and memory are both given, and each says how many snapshots there are",
             where,
             hint="leave one of them out",
@@ -172,7 +172,7 @@ def _check_budget(snapshots: Any, memory: Any, where: Span | None) -> None:
         whole = isinstance(number, int) and not isinstance(number, bool)
         if number is not None and not (whole and number >= 1):
             what = "bytes, such as 10**9" if name == "memory" else "copies of the state"
-            raise FieldError(
+            raise ArgumentError(
                 f"{name} is a whole number from 1 on, not {shown(number)}",
                 where,
                 hint=f"give a number of {what}; or leave it out",

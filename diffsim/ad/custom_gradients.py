@@ -25,7 +25,7 @@ from diffsim.ad.recorder import (
 )
 from diffsim.ad.second_order_recorder import SecondOrderRecorder
 from diffsim.ad.tangent_recorder import TangentRecorder, tangents_are_wanted
-from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
+from diffsim.errors import ArgumentError, AutodiffError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked
@@ -247,7 +247,7 @@ class GradReplaced(Named):
 def _check_runs_at_once(function: Any, what: str) -> None:
     """Refuse generators and coroutines, whose bodies run after the call."""
     if is_passive(function):
-        raise FieldError(
+        raise ArgumentError(
             f"{what} decorates functions, and {function.__name__} runs after its call is over: it is a "
             + ("generator" if inspect.isgeneratorfunction(function) else "coroutine"),
             Span.of_caller(),
@@ -553,7 +553,7 @@ class NoGrad:
         if function is None:
             return _no_grad_block()
         if not callable(function):
-            raise FieldError(
+            raise ArgumentError(
                 f"ds.ad.no_grad decorates functions, not {shown(function)}",
                 Span.of_caller(),
                 hint="write @ds.ad.no_grad above a function, or with ds.ad.no_grad(): before a block",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, FieldError, Span, memory_size
+from diffsim.errors import AutodiffError, FileError, Span, memory_size
 from diffsim.runtime.fields.field import Field
 
 _NOTE = struct.Struct("qq")
@@ -34,7 +34,7 @@ class DiskStates:
                 where.mkdir(parents=True, exist_ok=True)
             self.folder = Path(tempfile.mkdtemp(prefix="diffsim-states-", dir=where))
         except OSError as problem:
-            raise FieldError(
+            raise FileError(
                 f"states cannot be written to {where or tempfile.gettempdir()}: {problem.strerror}",
                 Span.of_caller(),
                 hint="give a folder that can be written to: disk='/path/to/folder'",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.record.elements import Run, read_elements, write_elements
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, DtypeError, FieldError, Span, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an
 from diffsim.lang.host.signatures import checked, need_bool
@@ -36,7 +36,7 @@ def copy(
         count: how many elements. Without these three all of them, and the shapes are the same.
 
     Raises:
-        FieldError: shapes or types that do not fit, elements that are not there.
+        ArgumentError: shapes or types that do not fit, elements that are not there.
     """
     # A field of structs has no memory of its own: its members are fields.
     if isinstance(dst, StructField) and isinstance(src, StructField) and dst.keys == src.keys:
@@ -79,7 +79,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
         )
     # NumPy's rule: f64 to f32 is fine, floats to integers would lose fractions silently.
     if not np.can_cast(src.dtype.numpy, dst.dtype.numpy, "same_kind"):
-        raise FieldError(
+        raise DtypeError(
             f"an element of {dst.name} is {an(dst.dtype)}, one of {src.name} {an(src.dtype)}",
             Span.of_caller(),
             hint="convert in a kernel with ds.cast",
@@ -106,13 +106,13 @@ def _run(f: Field, start: Any, count: Any) -> Run:
         start = operator.index(start)
         count = size - start if count is None else operator.index(count)
     except TypeError:
-        raise FieldError(
+        raise ArgumentError(
             f"offsets and count are whole numbers, not {shown(start)} and {shown(count)}",
             Span.of_caller(),
             hint="write int(...) around what may be a float",
         ) from None
     if start < 0 or count < 1 or start + count > size:
-        raise FieldError(
+        raise ArgumentError(
             f"{f.name} has {size} elements, and not {shown(count)} from number {shown(start)} on",
             Span.of_caller(),
             hint="offsets count elements from 0, in the order of the indices",

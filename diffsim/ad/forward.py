@@ -11,7 +11,7 @@ import numpy as np
 
 from diffsim.ad.checks.integrity import session_reset
 from diffsim.ad.tangent_recorder import TangentRecorder
-from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.errors import ArgumentError, AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import Explained
@@ -55,7 +55,7 @@ class FwdMode(Explained, metaclass=PublicNames):
 
     Raises:
         AutodiffError: and its kind, in the line whose tangent cannot be given.
-        FieldError: a seed that does not fit.
+        ArgumentError: a seed that does not fit.
     """
 
     _public = ""
@@ -148,7 +148,7 @@ class FwdMode(Explained, metaclass=PublicNames):
         """Refuse a block without a param in which no dual was set: zeros would look like derivatives."""
         duals = [_dual_of(f, self.width) for f in members(session.with_dual)]
         if not any(dual.to_numpy().any() for dual in duals if dual is not None):
-            raise FieldError(
+            raise ArgumentError(
                 "nothing in this block has a tangent: param is missing, and no dual was set",
                 Span.of_caller(),
                 hint="write ds.ad.FwdMode(loss=loss, param=x)",
@@ -289,7 +289,7 @@ def _seeds(param: Any, seed: Any) -> Iterator[tuple[Field, np.ndarray, bool]]:
     """Yield each param with its seed, and whether that is a list of seeds."""
     if isinstance(param, Mapping):
         if seed is not None:
-            raise FieldError(
+            raise ArgumentError(
                 "seed is given twice: param is a dictionary, which holds the seeds",
                 Span.of_caller(),
                 hint="write ds.ad.FwdMode(loss=loss, param={x: seed})",
@@ -316,7 +316,7 @@ def _seeds(param: Any, seed: Any) -> Iterator[tuple[Field, np.ndarray, bool]]:
         return
     given = [None] * len(params) if seed is None else seed
     if not isinstance(given, (list, tuple)) or len(given) != len(params):
-        raise FieldError(
+        raise ArgumentError(
             f"there are {len(params)} params, and seed is not a list with one seed for each",
             Span.of_caller(),
             hint="write seed=[seed_of_x, seed_of_y]",
@@ -370,7 +370,7 @@ def aligned(
         )
     count = counts.pop() if counts else None
     if count is not None and count > MOST:
-        raise FieldError(
+        raise ArgumentError(
             f"these are {shown(count)} {what}s, and a run computes up to {MOST} tangents",
             Span.of_caller(),
             hint=f"run the program once for each {MOST} {what}s; a gradient by many numbers is quicker in "

@@ -21,7 +21,7 @@ from diffsim.ad.rollout_recorders import CarryRecorder
 from diffsim.ad.rollout_steps import FirstRuns, NotesOnDisk, Reruns, StepNotes, StepTape
 from diffsim.ad.schedules.actions import Action, Holdings, backward, forward
 from diffsim.ad.schedules.online import OnlineStates
-from diffsim.errors import KEEP, AutodiffError, FieldError, GlobalDataAccessError, Span
+from diffsim.errors import KEEP, ArgumentError, AutodiffError, GlobalDataAccessError, Span
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import StorageSnapshot
 from diffsim.runtime.session import session
@@ -289,9 +289,9 @@ class Rollout:
             held.spacing = held.lengths(0)[0]
         return held
 
-    def _too_little(self, least: int, own: int, saves: int) -> FieldError:
+    def _too_little(self, least: int, own: int, saves: int) -> ArgumentError:
         rather = ', or take schedule="mixed"' if self.budget.schedule == "equidistant" else ""
-        return FieldError(
+        return ArgumentError(
             f"memory={self.budget.memory} is too little: a snapshot of the state takes {self.size} bytes, "
             f"the final values {self.final_bytes}, notes of all steps {own}, and a tape of one step saves "
             f"{saves}",

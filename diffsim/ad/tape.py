@@ -57,7 +57,7 @@ from diffsim.ad.reverse.seeds import (
     start_from,
 )
 from diffsim.ad.stats import TapeStats, stats_of
-from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.errors import ArgumentError, AutodiffError, Span, shown
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import (
@@ -304,7 +304,9 @@ class Tape(Drawn, metaclass=PublicNames):
         fields: Sequence[Any] = arrays if isinstance(arrays, (list, tuple)) else [arrays]
         if any(not isinstance(f, (Field, np.ndarray)) for f in fields):
             problem = f"arrays is a list of fields and arrays, not {shown(arrays)}"
-            raise FieldError(problem, Span.of_caller(), "write tape.record_func(backward, [x, y])")
+            raise ArgumentError(
+                problem, Span.of_caller(), "write tape.record_func(backward, [x, y])"
+            )
         name = str(getattr(backward, "__name__", "function"))
         self.recorder.append(Replaced(backward, [], tuple(fields), name=name))
 
@@ -381,7 +383,7 @@ class Tape(Drawn, metaclass=PublicNames):
 
         Raises:
             AutodiffError: the tape cannot be replayed (see `replay`), or holds text for LLVM.
-            FieldError: the file cannot be written; one that was there stays as it was.
+            ArgumentError: the file cannot be written; one that was there stays as it was.
         """
         need_path(filename, "the filename")
         replay = self._checked_replay("save")
@@ -424,7 +426,7 @@ class Tape(Drawn, metaclass=PublicNames):
                 hint=f"call backward {session.tape.work.outside}",
             )
         if grads is not None and not isinstance(grads, Mapping):
-            raise FieldError(
+            raise ArgumentError(
                 "grads is a dictionary",
                 Span.of_caller(),
                 hint="write tape.backward(grads={y: seed})",

@@ -253,10 +253,10 @@ class Interpreter:
         if isinstance(s, Print):
             print(fill(s.pieces, [x for v in values for x in np.ravel(v)]), end="")
         elif not self.value(s.cond) and s.pieces:
-            raise AccessError(fill(s.pieces, [x for v in values for x in np.ravel(v)]), s.span)
+            raise s.kind.error(fill(s.pieces, [x for v in values for x in np.ravel(v)]), s.span)
         elif not self.value(s.cond):
             shown = ", ".join(map(str, values))
-            raise AccessError(f"{s.message}: {shown}" if shown else s.message, s.span)
+            raise s.kind.error(f"{s.message}: {shown}" if shown else s.message, s.span)
 
     def goes_on(self, s: While, carried: Sequence[Any]) -> bool:
         self.bind(s.params, carried)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.errors import ArgumentError, AutodiffError, DtypeError, FieldError, Span
 from diffsim.ir.types import TensorType, Type, from_numpy
 from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.signatures import need_function
@@ -79,7 +79,7 @@ class FieldFunction:
         """Return how many of the arguments are inputs, which come first; None: all arrays are.
 
         Raises:
-            FieldError: one is missing.
+            ArgumentError: one is missing.
         """
         if self.inputs is None:
             return None
@@ -105,7 +105,7 @@ class FieldFunction:
             given: the arrays among `args`, by place.
 
         Raises:
-            FieldError: shapes or types that do not fit.
+            ArgumentError: shapes or types that do not fit.
             AutodiffError: a tape records.
         """
         tape = session.tape
@@ -183,7 +183,7 @@ def _type_of(thing: Any) -> Type:
         return thing
     try:
         return scalar_type(thing)
-    except FieldError:
+    except ArgumentError:
         raise FieldError(
             f"an input is a field or a type, not {describe(thing)}",
             Span.of_caller(),
@@ -226,7 +226,7 @@ def _check_fits(f: Field, given: Given, what: str) -> None:
             else "reshape the array, or declare the field with its shape",
         )
     if given.dtype != f.dtype.numpy:
-        raise FieldError(
+        raise DtypeError(
             f"{what} holds {given.type_name}, and {f.in_words()} {f.dtype}",
             Span.of_caller(),
             hint=f"convert the array to {np.dtype(f.dtype.numpy).name}, or declare the field in its type",
@@ -237,7 +237,7 @@ def _array_for(given: Given, kind: Type | None, what: str) -> Field:
     """Make an array of diffsim for what is given."""
     scalar = None if given.dtype is None else from_numpy(given.dtype)
     if scalar is None:
-        raise FieldError(
+        raise DtypeError(
             f"{what} holds {given.type_name}, which kernels do not have",
             Span.of_caller(),
             hint="convert it to float32 or float64",
@@ -245,7 +245,7 @@ def _array_for(given: Given, kind: Type | None, what: str) -> Field:
     element = kind.shape if isinstance(kind, TensorType) else ()
     axes = len(given.shape) - len(element)
     if kind is not None and (kind.scalar != scalar or axes < 0 or given.shape[axes:] != element):
-        raise FieldError(
+        raise DtypeError(
             f"{what} is of {given.type_name} and shape {given.shape}, and its elements are declared as "
             f"{kind}",
             Span.of_caller(),

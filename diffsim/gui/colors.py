@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, Span, shown
 from diffsim.lang.host.signatures import checked
 
 
@@ -17,7 +17,7 @@ def rgb_to_hex(c: Sequence[float] | np.ndarray) -> Any:
     try:
         red, green, blue = (np.clip(np.int32(np.multiply(x, 255)), 0, 255) for x in c)
     except (TypeError, ValueError):
-        raise FieldError(
+        raise ArgumentError(
             f"a colour has three numbers, not {shown(c)}", Span.of_caller(), "write (1.0, 0.5, 0.0)"
         ) from None
     found = (red << 16) + (green << 8) + blue
@@ -28,7 +28,7 @@ def rgb_to_hex(c: Sequence[float] | np.ndarray) -> Any:
 def hex_to_rgb(color: int) -> tuple[float, float, float]:
     """Return red, green and blue, between 0 and 1, of a colour 0xRRGGBB."""
     if not isinstance(color, int | np.integer):
-        raise FieldError(
+        raise ArgumentError(
             f"a colour is a number, not {shown(color)}", Span.of_caller(), "write 0xRRGGBB"
         )
     return (color >> 16 & 255) / 255, (color >> 8 & 255) / 255, (color & 255) / 255

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from diffsim.ir.arithmetic import Arithmetic
 from diffsim.ir.layout import Mem as Mem  # noqa: PLC0414 - it is a node of the IR
+from diffsim.ir.print_format import CheckKind
 from diffsim.ir.types import ScalarType, Type
 
 if TYPE_CHECKING:
@@ -283,12 +284,12 @@ class Alloca(Node):
 
 
 class Check(Node):
-    """With `debug=True`: unless `cond`, report `message` with the values and this line.
+    """Unless `cond`, report `message` with the values and this line.
 
     `pieces`: a text with places for the values, in place of the message.
     """
 
-    __slots__ = ("cond", "message", "pieces", "span", "values")
+    __slots__ = ("cond", "kind", "message", "pieces", "span", "values")
 
     def __init__(
         self,
@@ -297,8 +298,10 @@ class Check(Node):
         values: tuple[Value, ...],
         span: Span,
         pieces: tuple[str | Shown, ...] = (),
+        kind: CheckKind = CheckKind.INDEX,
     ) -> None:
         self.cond = cond
+        self.kind = kind
         self.message = message
         self.values = values
         self.span = span

@@ -1,22 +1,66 @@
-"""Texts of kernels: how they format the values that they print, and messages of checks in every kernel."""
+"""Texts of kernels: how they format the values that they print, and what a failed check says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from diffsim.errors import (
+    AccessError,
+    DiffsimError,
+    KernelArithmeticError,
+    KernelAssertionError,
+    KernelOverflowError,
+    KernelZeroDivisionError,
+    OutOfMemoryError,
+    Span,
+)
 from diffsim.ir.types import Type, f32, size_of
 
-# Two parts share each of these messages: the one that emits the `Check`, and the runtime, which finds the
-# advice for a failed check by its message.
-DIVIDED_BY_0 = "an integer is divided by 0"
-NEGATIVE_POWER = "an integer to the power {} is no integer"
-OVERFLOWS = "overflows"  # how the message of a check of a sum or product ends
-DOES_NOT_FIT = "does not fit"  # how the message of a check of an assignment ends
-LIST_IS_FULL = "a list of a dynamic is full"
-NO_LOG = "no memory to note the updates of this loop, which are made in order (deterministic=True)"
+
+class CheckKind(Enum):
+    """What a `Check` is about: the class of the error where it fails, and the advice."""
+
+    INDEX = (
+        AccessError,
+        "indices start at 0 and none counts from the end: look at where this one comes from",
+    )
+    ASSERTION = (
+        KernelAssertionError,
+        "the condition did not hold in at least one iteration: look at the values it compares",
+    )
+    DIVISION = (
+        KernelZeroDivisionError,
+        "without debug=True the result is 0: if that is meant, say so with an if",
+    )
+    NEGATIVE_POWER = (KernelArithmeticError, "make the base a float: ds.cast(a, ds.f32) ** n")
+    NARROWING = (
+        KernelOverflowError,
+        "without debug=True it wraps around: if that is meant, convert it with ds.cast; otherwise give "
+        "the place a wider type",
+    )
+    OVERFLOW = (
+        KernelOverflowError,
+        "without debug=True it wraps around: compute in ds.i64, or where that is meant without a sign, "
+        "in ds.u32",
+    )
+    FULL_LIST = (
+        AccessError,
+        "give the dynamic more elements, or ask for its length before: x[i].length()",
+    )
+    UPDATE_LOG = (
+        OutOfMemoryError,
+        "divide the loop over several launches, or leave deterministic=True off",
+    )
+
+    def error(self, message: str, span: Span) -> DiffsimError:
+        """Return the error for a check of this kind that failed."""
+        made: type[DiffsimError]
+        made, advice = self.value
+        return made(message, span, hint=advice)
 
 
 class Shown:

@@ -254,7 +254,8 @@ class Rewriter:
             return Gradient(self.fresh_all(s.outs), params, args, body, seeds, s.span, s.name)
         if isinstance(s, Print):
             return Print(self.values(s.order), s.pieces, self.values(s.values), s.span)
-        return Check(self.value(s.cond), s.message, self.values(s.values), s.span, s.pieces)
+        values = self.values(s.values)
+        return Check(self.value(s.cond), s.message, values, s.span, s.pieces, s.kind)
 
     def custom(self, s: CustomCall) -> CustomCall:
         """Return a copy of a call, with all of its blocks."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, Span, shown
 from diffsim.ir.types import f32, i32
 from diffsim.lang.builtins.intrinsics import atomic_add
 from diffsim.lang.host.func import func
@@ -53,7 +53,7 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         num_cols = num_rows if num_cols is None else num_cols
         for n in (num_rows, num_cols, max_num_triplets):
             if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-                raise FieldError(
+                raise ArgumentError(
                     f"a sparse matrix has at least one row, column and triplet, not {shown(n)}",
                     Span.of_caller(),
                     hint="write ds.linalg.SparseMatrixBuilder(n, n, max_num_triplets=5 * n)",
@@ -75,7 +75,7 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         """Return rows, columns and numbers, sorted: the order in which lanes came does not matter."""
         n = self.count[None]
         if n > self.capacity:
-            raise FieldError(
+            raise ArgumentError(
                 f"{n} triplets were added, and there is room for {self.capacity}",
                 Span.of_caller(),
                 hint=f"write max_num_triplets={n}",
@@ -84,7 +84,7 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         for name, index, end in (("row", rows, self.shape[0]), ("column", columns, self.shape[1])):
             if n and not 0 <= index.min() <= index.max() < end:
                 wrong = index[(index < 0) | (index >= end)][0]
-                raise FieldError(
+                raise ArgumentError(
                     f"{name} {wrong} is outside a matrix of shape {self.shape}",
                     Span.of_caller(),
                     hint=f"{name}s go from 0 to {end - 1}",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, Span, shown
 from diffsim.linalg.matrix import SparseMatrix
 from diffsim.linalg.vectors import alike, numbers, refuse_tape
 from diffsim.runtime.fields.constructors import field
@@ -56,7 +56,7 @@ class SparseCG:
         atol: float = 1e-6,
     ) -> None:
         if not isinstance(A, SparseMatrix) or A.n != A.m:
-            raise FieldError(
+            raise ArgumentError(
                 f"the matrix is a square sparse matrix, not {shown(A)}",
                 Span.of_caller(),
                 hint="make one by ds.linalg.SparseMatrixBuilder",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.errors import AccessError, KernelTypeError, Span, shown
 from diffsim.ir.types import f32, from_numpy
 from diffsim.linalg.vectors import alike, need_dtype, need_scipy, numbers, refuse_tape
 from diffsim.runtime.fields.field import Field
@@ -117,7 +117,7 @@ class SparseMatrix:
     def _place(self, index: Any) -> Any:
         whole = isinstance(index, tuple) and len(index) == 2
         if not whole or not all(0 <= i < n for i, n in zip(index, self.shape, strict=True)):
-            raise FieldError(
+            raise AccessError(
                 f"a sparse matrix of shape {self.shape} has no element {shown(index)}",
                 Span.of_caller(),
                 hint="write A[i, j], counted from 0",

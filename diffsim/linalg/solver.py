@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, OptionError, Span, shown
 from diffsim.ir.types import f32
 from diffsim.linalg.matrix import SparseMatrix
 from diffsim.linalg.vectors import alike, need_dtype, need_scipy, numbers, refuse_tape
@@ -27,7 +27,7 @@ class SparseSolver:
 
     def __init__(self, dtype: Any = f32, solver_type: str = "LLT", ordering: str = "AMD") -> None:
         if solver_type not in _TYPES:
-            raise FieldError(
+            raise OptionError(
                 f"there is no solver {shown(solver_type)}",
                 Span.of_caller(),
                 hint="choose one of " + ", ".join(_TYPES),
@@ -49,7 +49,7 @@ class SparseSolver:
         symmetric = self.type != "LU"
         # A symmetric solver would silently use one half of the matrix.
         if symmetric and abs(a - a.T).max() > 1e-5 * abs(a).max():
-            raise FieldError(
+            raise ArgumentError(
                 f"{self.type} is for symmetric matrices, and this one is not",
                 Span.of_caller(),
                 hint='write solver_type="LU"',
@@ -78,7 +78,7 @@ class SparseSolver:
         """Return x with A x = b, as an array of NumPy or of diffsim, as b is one."""
         refuse_tape("a solution")
         if self.factors is None:
-            raise FieldError(
+            raise ArgumentError(
                 "there are no factors to solve with",
                 Span.of_caller(),
                 hint="call factorize(A) first, and see whether info() is True",
@@ -92,7 +92,7 @@ class SparseSolver:
 
     def _check(self, matrix: SparseMatrix) -> SparseMatrix:
         if not isinstance(matrix, SparseMatrix) or matrix.n != matrix.m:
-            raise FieldError(
+            raise ArgumentError(
                 f"a solver takes a square sparse matrix, not {shown(matrix)}",
                 Span.of_caller(),
                 hint="make one by ds.linalg.SparseMatrixBuilder",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, shown
+from diffsim.errors import AutodiffError, DtypeError, FieldError, MissingPackageError, Span, shown
 from diffsim.ir.types import f32, from_numpy
 from diffsim.runtime.fields.constructors import ndarray
 from diffsim.runtime.fields.field import Field
@@ -18,13 +18,13 @@ def need_scipy() -> ModuleType:
     """Return `scipy.sparse`.
 
     Raises:
-        DiffsimError: SciPy is not installed.
+        MissingPackageError: SciPy is not installed.
     """
     try:
         import scipy.sparse  # type: ignore[import-untyped, import-not-found, unused-ignore]
         import scipy.sparse.linalg  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError:
-        raise DiffsimError(
+        raise MissingPackageError(
             "sparse matrices compute with SciPy, which is not installed",
             Span.of_caller(),
             hint="pip install scipy",
@@ -50,7 +50,7 @@ def refuse_tape(what: str) -> None:
 def need_dtype(dtype: Any) -> Any:
     """Return a float type; refuse others."""
     if not getattr(dtype, "is_float", False) or dtype.shape:
-        raise FieldError(
+        raise DtypeError(
             f"numbers of a sparse matrix are floats, not {shown(dtype)}",
             Span.of_caller(),
             hint="give it ds.f32 or ds.f64",
@@ -62,7 +62,7 @@ def numbers(b: Any, n: int, what: str) -> np.ndarray:
     """Return a vector of n numbers as an array of NumPy.
 
     Raises:
-        FieldError: it has another shape.
+        ArgumentError: it has another shape.
     """
     a = b.to_numpy() if isinstance(b, Field) else np.asarray(b)
     if a.shape != (n,) or a.dtype.kind not in "biuf":

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, Span, shown
 from diffsim.optim.steps.parameters import named_fields
 from diffsim.runtime.fields.field import Field
 
@@ -64,7 +64,7 @@ class FlatParameters:
         )
         low, high = self.join(lows), self.join(highs)
         if (low > high).any():
-            raise FieldError(
+            raise ArgumentError(
                 "a least value is greater than the greatest one",
                 Span.of_caller(),
                 "write (low, high)",
@@ -84,7 +84,7 @@ class FlatParameters:
         if isinstance(given, Mapping):
             for key in given:
                 if key not in self.fields:
-                    raise FieldError(
+                    raise ArgumentError(
                         f"there are bounds for {shown(key)}, and no parameter of this name",
                         Span.of_caller(),
                         hint="give them as the fields are: in a list for a list, in a dictionary of the "

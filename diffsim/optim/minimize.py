@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.hessians.hessian import hvp
-from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, shown
+from diffsim.errors import (
+    ArgumentError,
+    AutodiffError,
+    DiffsimError,
+    MissingPackageError,
+    OptionError,
+    Span,
+    shown,
+)
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.signatures import checked, need_bool, need_function, need_number, need_whole
 from diffsim.lang.host.source import check_runs
@@ -97,7 +105,7 @@ def minimize(
         progress: whether to show a progress bar.
 
     Raises:
-        FieldError: SciPy is not installed; arguments that do not fit.
+        ArgumentError: SciPy is not installed; arguments that do not fit.
         AutodiffError: and its kind: a gradient cannot be given; the loss or a gradient is not finite.
     """
     _check(method, iterations, callback, bounds)
@@ -121,18 +129,18 @@ def minimize(
 
 def _check(method: Any, iterations: Any, callback: Any, bounds: Any) -> None:
     if method not in _METHODS:
-        raise FieldError(
+        raise OptionError(
             f"there is no method {shown(method)} that uses gradients",
             Span.of_caller(),
             _meant(method),
         )
     if bounds is not None and method not in _BOUNDED:
-        raise FieldError(
+        raise OptionError(
             f"{method} knows no bounds", Span.of_caller(), f"use one of {', '.join(_BOUNDED)}"
         )
     need_whole(iterations, "iterations")
     if iterations is None or iterations < 1:
-        raise FieldError(
+        raise ArgumentError(
             f"iterations starts at 1, and is {iterations}", Span.of_caller(), "write iterations=100"
         )
     if callback is not None:
@@ -161,10 +169,10 @@ def _scipy_minimize() -> Any:
     try:
         import scipy.optimize  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError as error:
-        raise FieldError(
+        raise MissingPackageError(
             f"ds.optim.minimize takes its methods from SciPy, which cannot be imported: {error}",
             Span.of_caller(),
-            hint='install it: pip install "diffsim[sparse]"; ds.optim.Adam and ds.optim.train need none',
+            hint='install it: pip install "diffsim-lang[sparse]"; ds.optim.Adam and ds.optim.train need none',
         ) from None
     # SciPy calls the program, and an error in it names the line that called `minimize`.
     add_own(scipy.__path__[0])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.field_ops import clone
-from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, warn
+from diffsim.errors import ArgumentError, AutodiffError, DiffsimError, Span, warn
 from diffsim.lang.host.signatures import (
     checked,
     need_bool,
@@ -118,13 +118,13 @@ def train(
 
     Raises:
         AutodiffError: and its kind: a gradient cannot be given; the loss or a gradient is not finite.
-        FieldError: arguments that do not fit, a checkpoint of another training.
+        ArgumentError: arguments that do not fit, a checkpoint of another training.
     """
     _check(opt, iterations, patience, callback, checkpoint_every)
     need_bool(resume, "resume")
     need_bool(progress, "progress")
     if resume and out is None:
-        raise FieldError(
+        raise ArgumentError(
             "resume=True goes on from a checkpoint, and no folder is named that could hold one",
             Span.of_caller(),
             hint='write out="out/training"',
@@ -143,7 +143,7 @@ def train(
 
 def _check(opt: Any, iterations: Any, patience: Any, callback: Any, checkpoint_every: Any) -> None:
     if not isinstance(opt, Optimizer):
-        raise FieldError(
+        raise ArgumentError(
             f"opt is an optimiser, not {describe(opt)}",
             Span.of_caller(),
             hint="write opt = ds.optim.Adam(fields, lr=0.01)",
@@ -151,11 +151,11 @@ def _check(opt: Any, iterations: Any, patience: Any, callback: Any, checkpoint_e
     for number, what in ((iterations, "iterations"), (patience, "patience")):
         need_whole(number, what)
         if number is not None and number < 1:
-            raise FieldError(
+            raise ArgumentError(
                 f"{what} starts at 1, and is {number}", Span.of_caller(), f"write {what}=100"
             )
     if iterations is None:
-        raise FieldError("iterations is a whole number, not None", Span.of_caller(), "write 100")
+        raise ArgumentError("iterations is a whole number, not None", Span.of_caller(), "write 100")
     if callback is not None:
         need_function(callback, "callback", "give one of one parameter: def callback(run): ...")
         check_runs(callback, "callback", ("run",))

@@ -13,16 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from diffsim.backends.llvm.parameter_block import SEED, ParameterBlock
-from diffsim.errors import AccessError, DiffsimError, memory_size
+from diffsim.errors import DiffsimError, OutOfMemoryError, memory_size
 from diffsim.ir.nodes import Alloca, Check, Mem, Print
-from diffsim.ir.print_format import (
-    DIVIDED_BY_0,
-    DOES_NOT_FIT,
-    LIST_IS_FULL,
-    NEGATIVE_POWER,
-    NO_LOG,
-    OVERFLOWS,
-)
 from diffsim.ir.types import ScalarType
 from diffsim.runtime import print_buffer
 
@@ -33,18 +25,6 @@ BoundArray = tuple[Mem, int, tuple[int, ...]]
 _slot = struct.Struct("=Q")
 _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
 ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
-# Advice by the message of the check, where the general one would not help.
-_ADVICE_ON = {
-    LIST_IS_FULL: "give the dynamic more elements, or ask for its length before: x[i].length()",
-    DIVIDED_BY_0: "without debug=True the result is 0: if that is meant, say so with an if",
-    NO_LOG: "divide the loop over several launches, or leave deterministic=True off",
-    NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",
-}
-_ADVICE = (
-    # Indexed by whether the check has values: assertions have none, bounds have an index and a size.
-    "the condition did not hold in at least one iteration: look at the values it compares",
-    "indices start at 0 and none counts from the end: look at where this one comes from",
-)
 
 
 class CallText(NamedTuple):
@@ -161,7 +141,7 @@ def make_block(
     return block
 
 
-def failed_check(check: Check | Alloca, values: list[int], *, device: bool = False) -> AccessError:
+def failed_check(check: Check | Alloca, values: list[int], *, device: bool = False) -> DiffsimError:
     """Return the error for a check that failed with these values.
 
     Args:
@@ -175,28 +155,16 @@ def failed_check(check: Check | Alloca, values: list[int], *, device: bool = Fal
         hint = "give the loop fewer iterations, or divide the time steps over several launches"
         if device:
             hint += ", or give kernels more memory: ds.init(device_scratch_size=bytes)"
-        return AccessError(
+        return OutOfMemoryError(
             f"no memory to save the values of this loop: {memory_size(values[0])} for one lane",
             check.span,
             hint=hint,
         )
     if check.pieces:
         text = print_buffer.text(check.pieces, values[: len(check.values)])
-        return AccessError(text, check.span, hint=_ADVICE[False])
+        return check.kind.error(text, check.span)
     message = check.message
     for value in values[: len(check.values)]:
         # One value for each pair of braces, in order.
         message = message.replace("{}", str(value), 1)
-    hint = _ADVICE_ON.get(check.message, _ADVICE[bool(check.values)])
-    # An overflow in debug mode, where the wrapped result would otherwise go on silently.
-    if check.message.endswith(DOES_NOT_FIT):
-        hint = (
-            "without debug=True it wraps around: if that is meant, convert it with ds.cast; "
-            "otherwise give the place a wider type"
-        )
-    if check.message.endswith(OVERFLOWS):
-        hint = (
-            "without debug=True it wraps around: compute in ds.i64, or where that is meant without a sign, "
-            "in ds.u32"
-        )
-    return AccessError(message, check.span, hint=hint)
+    return check.kind.error(message, check.span)

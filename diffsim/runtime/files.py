@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import ArgumentError, FileError, Span
 
 # What to do about the usual errors; everything else gets general advice.
 _ADVICE = {
@@ -37,7 +37,7 @@ def write_text(path: Any, text: str) -> None:
         text: what.
 
     Raises:
-        FieldError: it cannot be written there.
+        ArgumentError: it cannot be written there.
     """
     # Names may hold lone surrogates (file names in other encodings), which UTF-8 cannot encode.
     write_file(path, text.encode("utf-8", "backslashreplace"))
@@ -48,13 +48,13 @@ def write_file(path: Any, data: bytes) -> None:
     try:
         name = os.fsdecode(path)
     except TypeError:
-        raise FieldError(
+        raise ArgumentError(
             f"a file's name is a text or a path, not {path!r}",
             Span.of_caller(),
             hint='write it in quotes: "tape.dot"',
         ) from None
     if not name or "\0" in name:
-        raise FieldError(
+        raise ArgumentError(
             f"no file can be called {name!r}", Span.of_caller(), hint="give it a name, as tape.dot"
         )
     real = os.path.realpath(name)  # a link stays a link
@@ -80,7 +80,7 @@ def writable_folder(folder: Path) -> None:
     For programs that work long before they write: afterwards it would be late to learn that they cannot.
 
     Raises:
-        FieldError: they cannot.
+        ArgumentError: they cannot.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,9 +92,9 @@ def writable_folder(folder: Path) -> None:
         ) from None
 
 
-def _not_written(what: str, error: OSError, otherwise: str) -> FieldError:
+def _not_written(what: str, error: OSError, otherwise: str) -> ArgumentError:
     """Return the error for a file or a folder that cannot be written, with what to do about it."""
-    return FieldError(
+    return FileError(
         f"{what}: {error.strerror or error}",
         Span.of_caller(),
         hint=_ADVICE.get(error.errno or 0, otherwise),

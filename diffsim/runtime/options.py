@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diffsim.backends.cuda.codegen import BLOCK_DIM
-from diffsim.errors import LEVELS, FieldError, Span, shown, warn
+from diffsim.errors import LEVELS, ArgumentError, OptionError, Span, shown, warn
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verifier import is_block_dim
 from diffsim.lang.host import peer_names
@@ -104,7 +104,7 @@ def parse(given: dict[str, Any]) -> Options:
     """Check the options that `ds.init` was given, and those of the environment.
 
     Raises:
-        FieldError: an option that does not exist or cannot have this value.
+        ArgumentError: an option that does not exist or cannot have this value.
     """
     # The environment is read at each `ds.init`, so that tests and notebooks can change it.
     options = of_environment()
@@ -116,7 +116,7 @@ def parse(given: dict[str, Any]) -> Options:
             continue
         # A misspelt option would be ignored silently.
         if name not in Options.__slots__:
-            raise FieldError(f"ds.init has no option {name}", Span.of_caller(), hint=_advice(name))
+            raise OptionError(f"ds.init has no option {name}", Span.of_caller(), hint=_advice(name))
         setattr(options, name, _choice(name, value) if name in _CHOICES else _value(name, value))
     if tuning:
         _warn_of(tuning)
@@ -136,7 +136,7 @@ def _of_taichi(given: dict[str, Any]) -> dict[str, Any]:
         unsigned is not None
         and getattr(unsigned, "name", "")[1:] != getattr(signed, "name", "i32")[1:]
     ):
-        raise FieldError(
+        raise OptionError(
             f"the default unsigned integer is that of default_ip, not {shown(unsigned)}",
             Span.of_caller(),
             hint="give default_ip=ds.i64 for ds.u64, and leave default_up out",
@@ -188,8 +188,8 @@ def _value(name: str, value: Any) -> object:
     return value
 
 
-def _refusal(name: str, value: Any, hint: str, reason: str = "") -> FieldError:
-    return FieldError(
+def _refusal(name: str, value: Any, hint: str, reason: str = "") -> ArgumentError:
+    return OptionError(
         f"the option {name} cannot be {shown(value)}{reason}", Span.of_caller(), hint=hint
     )
 
@@ -212,7 +212,7 @@ def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], 
     if found is None:
         # A value may be anything, a whole file by mistake: shortened in the message.
         quoted = repr(text) if len(text) < 40 else f"{text[:37]!r}..."
-        raise FieldError(
+        raise OptionError(
             f"the environment variable {variable} cannot be {quoted}", Span.of_caller(), hint=hint
         )
     return found

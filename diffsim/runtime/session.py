@@ -18,7 +18,7 @@ from typing import Any
 from diffsim import locks
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher
-from diffsim.errors import BackendError, FieldError, Said, Span, shown, warn
+from diffsim.errors import ArgumentError, BackendError, OptionError, Said, Span, shown, warn
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
 from diffsim.public_names import PublicNames
@@ -308,7 +308,7 @@ class Session:
 
 def show_tracebacks() -> None:
     """Show tracebacks as the environment asks for; a value that it cannot have is reported by `ds.init`."""
-    with contextlib.suppress(FieldError):
+    with contextlib.suppress(ArgumentError):
         Shown.full = options.traceback_of_environment() == "full"
 
 
@@ -338,7 +338,7 @@ def _check_arch(asked: Any) -> None:
     if wanted and all(isinstance(a, Arch) for a in wanted):
         return
     close = close_to(asked, list(ARCHES)) if isinstance(asked, str) else None
-    raise FieldError(
+    raise OptionError(
         f"{shown(asked)} is not a backend",
         Span.of_caller(),
         hint=f"write arch=ds.{close}" if close else "use arch=ds.cpu, ds.cuda, ds.gpu or ds.python",
@@ -425,7 +425,7 @@ def init(  # noqa: D417 - each option has its line
             "full" shows those inside diffsim too.
 
     Raises:
-        FieldError: an option that does not exist or cannot have this value.
+        ArgumentError: an option that does not exist or cannot have this value.
         BackendError: a backend that is not there.
     """
     # Options and backend are checked before anything is reset: a wrong call changes nothing.

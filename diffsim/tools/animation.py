@@ -56,7 +56,7 @@ def animate(
         up: the upright axis of points in three dimensions, "y" or "z".
 
     Raises:
-        FieldError: a shape or an option that makes no sense; no ffmpeg for an MP4; a file that cannot be
+        ArgumentError: a shape or an option that makes no sense; no ffmpeg for an MP4; a file that cannot be
             written.
     """
     target = path_of(path, "the film", (".gif", ".mp4", ".html"))

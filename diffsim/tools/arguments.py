@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from diffsim.errors import FieldError
+from diffsim.errors import ArgumentError
 from diffsim.runtime.files import writable_folder
 from diffsim.runtime.session import ARCHES, Arch, default_arch
 
@@ -71,7 +71,7 @@ class ArgumentParser(argparse.ArgumentParser):
         if isinstance(getattr(found, "out", None), Path):
             try:
                 writable_folder(found.out)
-            except FieldError as error:
+            except ArgumentError as error:
                 self.error(f"argument --out: {error.message}; {error.hint}")
         return found
 

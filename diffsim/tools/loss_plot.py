@@ -27,7 +27,7 @@ def plot_loss(losses: Any, path: Any, label: str = "loss") -> None:
         label: of the axis, with the unit: "loss [m]".
 
     Raises:
-        FieldError: no losses, an ending that names no format, a file that cannot be written.
+        ArgumentError: no losses, an ending that names no format, a file that cannot be written.
     """
     target = path_of(path, "the picture", _FORMATS)
     curve = make_curve(losses, label)
@@ -59,7 +59,7 @@ def save_figure(figure: Any, path: Any) -> None:
         path: of the picture: .png, .svg or .pdf.
 
     Raises:
-        FieldError: an ending that names no format; a file that cannot be written.
+        ArgumentError: an ending that names no format; a file that cannot be written.
     """
     target = path_of(path, "the picture", _FORMATS)
     need_function(getattr(figure, "savefig", None), "savefig of the figure", "give plt.gcf()")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import warn
+from diffsim.errors import FileError, Span, warn
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import Explained
 from diffsim.runtime.files import write_file
@@ -113,7 +113,7 @@ class VideoManager(Explained):
         Where there is no ffmpeg, the GIF is made all the same, with one warning that there is no MP4.
 
         Raises:
-            FieldError: there are no frames; only an MP4 is asked for, and there is no ffmpeg.
+            ArgumentError: there are no frames; only an MP4 is asked for, and there is no ffmpeg.
         """
         if not self.frame_fns:
             raise refuse("there are no frames to make a film of", "call write_frame(image) before")
@@ -141,7 +141,8 @@ class VideoManager(Explained):
             with pillow().open(path) as image:
                 return np.asarray(image.convert("RGB"))
         except OSError as error:
-            raise refuse(
+            raise FileError(
                 f"the frame {path} cannot be read: {error.strerror or error}",
+                Span.of_caller(),
                 "write the frames again, or make the film before they are removed",
             ) from None

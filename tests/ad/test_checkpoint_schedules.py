@@ -281,7 +281,7 @@ def test_tapes_that_grow(memory, condition):
 
 def test_notes_that_use_up_the_memory():
     m = Oscillator()
-    with pytest.raises(ds.FieldError, match="memory=900 is too little"), ds.Tape(m.loss):
+    with pytest.raises(ds.ArgumentError, match="memory=900 is too little"), ds.Tape(m.loss):
         ds.ad.checkpoint(m.step, while_=lambda t: True, state=[m.q, m.p], memory=900)
 
 
@@ -443,7 +443,7 @@ def test_arguments_that_do_not_go_together(tmp_path):
         ({"disk": True, "schedule": "binomial"}, "go with the mixed schedule"),
         ({"disk": Path(tmp_path / "file")}, "states cannot be written to"),
     ):
-        with pytest.raises(ds.FieldError, match=words), ds.Tape(m.loss):
+        with pytest.raises(ds.ArgumentError, match=words), ds.Tape(m.loss):
             ds.ad.checkpoint(m.step, **{"n_steps": 3, "state": [m.q], **options})
 
 

@@ -584,7 +584,7 @@ def test_refused(wrong, message):
     if "int|" in message:
         wrong(x, y)  # integers become floats
         return
-    with pytest.raises(ds.FieldError, match=message) as caught:
+    with pytest.raises(ds.ArgumentError, match=message) as caught:
         wrong(x, y)
     assert caught.value.span.file == __file__
 

@@ -161,7 +161,7 @@ def test_seeds_that_do_not_fit(cpu, param, seed, message):
     y, n = ds.field(ds.f64, shape=3), ds.field(ds.i32, shape=3)
     assert x is not y is not n
     given = eval(param)
-    with pytest.raises(ds.FieldError, match=message):
+    with pytest.raises(ds.ArgumentError, match=message):
         ds.ad.FwdMode(y, given, seed)
 
 
@@ -187,7 +187,7 @@ def test_a_block_without_a_param(squares):
     with ds.ad.FwdMode(loss, x, seed=[1, 1, 1]):
         square()
     x.dual.fill(1.0)
-    with pytest.raises(ds.FieldError, match="param is missing, and no dual was set"):
+    with pytest.raises(ds.ArgumentError, match="param is missing, and no dual was set"):
         with ds.ad.FwdMode(loss):  # which clears what was set before it
             square()
             total()

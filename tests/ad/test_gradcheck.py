@@ -210,7 +210,7 @@ def test_state_after_an_error():
     assert same(before, state(x, y))
     with ds.Tape():  # none is left recording
         pass
-    with pytest.raises(ds.FieldError, match="inputs is a list of fields"):
+    with pytest.raises(ds.ArgumentError, match="inputs is a list of fields"):
         ds.ad.gradcheck(f, [], [y])
     with pytest.raises(ds.FieldError, match="outputs is a list of fields"):
         ds.ad.gradcheck(f, [x], [ds.field(ds.f64, shape=3)])

@@ -571,7 +571,7 @@ def test_what_does_not_fit(f64):
             loss[None] += x[i] ** 2
 
     ones = np.ones(3)
-    error = refused(ds.FieldError, energy, x, np.ones(2), loss=loss)
+    error = refused(ds.ArgumentError, energy, x, np.ones(2), loss=loss)
     assert "the vector of" in error.message
     for args in (
         ([x], ones[:2]),
@@ -581,10 +581,10 @@ def test_what_does_not_fit(f64):
         (3, ones),
         (x, None),
     ):
-        refused(ds.FieldError, energy, *args, loss=loss)
+        refused(ds.ArgumentError, energy, *args, loss=loss)
     refused(ds.MissingGradientError, energy, plain, ones, loss=loss)
-    assert "returns nothing" in refused(ds.FieldError, energy, x, ones).message
-    refused(ds.FieldError, lambda: x, x, ones)
+    assert "returns nothing" in refused(ds.ArgumentError, energy, x, ones).message
+    refused(ds.ArgumentError, lambda: x, x, ones)
     with ds.Tape(loss):
         energy()
         error = refused(ds.AutodiffError, energy, x, ones, loss=loss)

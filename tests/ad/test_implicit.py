@@ -403,21 +403,21 @@ def test_wrong_arguments(world):
 
     other = field(N)
     wrong = [
-        (lambda: ds.ad.implicit_root(residual, x, x), ds.FieldError, "same field"),
-        (lambda: ds.ad.implicit_root(residual, x, plain), ds.FieldError, "has none"),
-        (lambda: ds.ad.implicit_root(residual, whole, r), ds.FieldError, "i32"),
-        (lambda: ds.ad.implicit_root(residual, x, field(3)), ds.FieldError, "10 numbers"),
-        (lambda: ds.ad.implicit_root(3, x, r), ds.FieldError, "cannot be called"),
+        (lambda: ds.ad.implicit_root(residual, x, x), ds.ArgumentError, "same field"),
+        (lambda: ds.ad.implicit_root(residual, x, plain), ds.ArgumentError, "has none"),
+        (lambda: ds.ad.implicit_root(residual, whole, r), ds.ArgumentError, "i32"),
+        (lambda: ds.ad.implicit_root(residual, x, field(3)), ds.ArgumentError, "10 numbers"),
+        (lambda: ds.ad.implicit_root(3, x, r), ds.ArgumentError, "cannot be called"),
         (lambda: ds.ad.implicit_root(changes, x, r), ds.AutodiffError, "changes x|is no solution"),
         (lambda: ds.ad.implicit_root(ignores, x, r), ds.AutodiffError, "leads from x"),
         (lambda: ds.ad.implicit_root(residual, x, r, params=[other]), ds.AutodiffError, "not read"),
         (
             lambda: ds.ad.fixed_point(world.step, x, world.y, iteration="once"),
-            ds.FieldError,
+            ds.ArgumentError,
             "repeat",
         ),
-        (lambda: ds.ad.linear_solve(residual, world.p, x), ds.FieldError, "product"),
-        (lambda: ds.ad.linear_solve(residual, x, x, product=r), ds.FieldError, "three fields"),
+        (lambda: ds.ad.linear_solve(residual, world.p, x), ds.ArgumentError, "product"),
+        (lambda: ds.ad.linear_solve(residual, x, x, product=r), ds.ArgumentError, "three fields"),
     ]
     for solve, error, words in wrong:
         with pytest.raises((error, ds.SolveError), match=words), ds.Tape(world.loss):

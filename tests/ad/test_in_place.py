@@ -266,7 +266,7 @@ def test_two_states(cpu):
         both()
     expected = 2 * 0.7 + 3 * math.sin(0.7) ** 2 * math.cos(0.7)
     assert x.grad[None] == pytest.approx(expected, rel=1e-12)
-    with pytest.raises(ds.FieldError, match="in_place='keep'"):
+    with pytest.raises(ds.OptionError, match="in_place='keep'"):
         ds.Tape(loss, in_place="keep")
 
 

@@ -167,7 +167,7 @@ def test_what_one_mode_refuses_the_other_does():
 
     with pytest.raises(ds.AutodiffError, match="nowhere"):
         ds.ad.jacobian(nowhere, [x], [y])
-    with pytest.raises(ds.FieldError, match="mode='backward' is not possible"):
+    with pytest.raises(ds.OptionError, match="mode='backward' is not possible"):
         ds.ad.jacobian(given, [x], [y], mode="backward")
 
 
@@ -337,5 +337,5 @@ def test_differences_by_a_wrong_pattern_are_refused(chain):
     run, x, y, _ = chain
     with pytest.raises(ds.AutodiffError, match=r"lacks derivatives of y\["):
         ds.ad.jacobian_fd(run, [x], [y], sparsity=np.eye(40))
-    with pytest.raises(ds.FieldError, match="sparsity='all' is not possible"):
+    with pytest.raises(ds.OptionError, match="sparsity='all' is not possible"):
         ds.ad.jacobian_fd(run, [x], [y], sparsity="all")

@@ -31,7 +31,7 @@ def points(**options):
 
 @pytest.mark.parametrize("value", ["loose", "", None, True, 1, "Lifted"], ids=str)
 def test_other_values_are_refused(cpu, value):
-    with pytest.raises(ds.FieldError, match="the option rules cannot be") as caught:
+    with pytest.raises(ds.OptionError, match="the option rules cannot be") as caught:
         ds.init(rules=value)
     assert "'enforced', 'lifted'" in caught.value.hint
 

@@ -160,7 +160,7 @@ def test_scopes():
     assert "empty" not in nodes(text).values()
     assert 'label="empty"' not in text
     assert text.count("{") == text.count("}")
-    with pytest.raises(ds.FieldError, match="metadata is a dictionary, not 3"):
+    with pytest.raises(ds.ArgumentError, match="metadata is a dictionary, not 3"):
         tape.record_scope_begin("x", 3)
 
 
@@ -374,7 +374,7 @@ def test_wrong_options(program):
         ({"track_inputs": x}, "track_inputs is a list of fields and arrays"),
         ({"track_outputs": [x], "track_output_names": ["a", "b"]}, "one for each of track_outputs"),
     ):
-        with pytest.raises(ds.FieldError, match=match):
+        with pytest.raises(ds.ArgumentError, match=match):
             tape.visualize(**options)
     with pytest.raises(
         ds.KernelTypeError, match=r"Tape\.visualize has (?s:.*)did you mean graph_direction="

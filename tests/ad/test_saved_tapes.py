@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.errors import AutodiffError, FieldError
+from diffsim.errors import AutodiffError, FieldError, FileError
 
 N = 6
 
@@ -302,7 +302,7 @@ def test_a_gradient_without_a_replay(springs, file):
 def test_other_options(springs, file):
     springs.tape.save(file)
     ds.init(arch=ds.cpu, default_fp=ds.f64, fast_math=True)
-    with pytest.raises(FieldError, match=r"fast_math=False(.|\n)*ds\.init\(fast_math=False\)"):
+    with pytest.raises(FileError, match=r"fast_math=False(.|\n)*ds\.init\(fast_math=False\)"):
         ds.load_tape(file)
 
 
@@ -351,7 +351,7 @@ def test_files_that_were_cut(springs, file, kept):
         data = f.read()
     with open(file, "wb") as f:
         f.write(data[: int(kept * len(data)) if kept < 1 else kept])
-    with pytest.raises(FieldError, match="is no tape that diffsim saved, or is damaged"):
+    with pytest.raises(FileError, match="is no tape that diffsim saved, or is damaged"):
         ds.load_tape(file)
 
 
@@ -394,24 +394,24 @@ def put(*path):
 def test_files_that_somebody_has_changed(springs, file, change):
     springs.tape.save(file)
     changed(file, change)
-    with pytest.raises(FieldError, match="is damaged"):
+    with pytest.raises(FileError, match="is damaged"):
         ds.load_tape(file)
 
 
 def test_another_format(springs, file):
     springs.tape.save(file)
     changed(file, put("format", 99))
-    with pytest.raises(FieldError, match="format 99, and this diffsim reads 2"):
+    with pytest.raises(FileError, match="format 99, and this diffsim reads 2"):
         ds.load_tape(file)
 
 
 def test_files_that_are_not_there(springs, tmp_path, file):
-    with pytest.raises(FieldError, match="cannot be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         ds.load_tape(str(tmp_path / "none.npz"))
     springs.tape.save(file)
     with open(file, "rb") as f:
         kept = f.read()
-    with pytest.raises(FieldError, match="cannot be made: File exists"):
+    with pytest.raises(FileError, match="cannot be made: File exists"):
         springs.tape.save(str(Path(file) / "tape.npz"))
     springs.tape.save(file)
     with open(file, "rb") as f:

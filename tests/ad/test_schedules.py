@@ -257,5 +257,5 @@ def test_a_plan_is_printed_and_drawn():
     ],
 )
 def test_plans_that_make_no_sense(arguments, words):
-    with pytest.raises(ds.FieldError, match=words):
+    with pytest.raises(ds.ArgumentError, match=words):
         ds.ad.checkpoint_plan(**arguments)

@@ -388,9 +388,9 @@ def test_a_pattern_that_is_given():
         ):
             ds.ad.jacobian(f, [x], [y], sparsity=wrong)
     for wrong in (np.eye(5), "dense", 3, {(y, x): np.eye(6)}, {"x": np.eye(6)}):
-        with pytest.raises(ds.FieldError, match=r"pattern is a|not possible|no pair"):
+        with pytest.raises(ds.ArgumentError, match=r"pattern is a|not possible|no pair"):
             ds.ad.jacobian(f, [x], [y], sparsity=wrong)
-    with pytest.raises(ds.FieldError, match="2 pairs of inputs and outputs, and one pattern"):
+    with pytest.raises(ds.ArgumentError, match="2 pairs of inputs and outputs, and one pattern"):
         ds.ad.jacobian(f, [x], [y, z], sparsity=np.eye(6))
 
 
@@ -421,7 +421,7 @@ def test_matrices_of_scipy():
 def test_without_scipy(monkeypatch):
     x, y, _, f = cubes()
     monkeypatch.setitem(__import__("sys").modules, "scipy.sparse", None)
-    with pytest.raises(ds.FieldError, match=r"not installed[\s\S]*diffsim\[sparse\]"):
+    with pytest.raises(ds.MissingPackageError, match=r"not installed[\s\S]*diffsim-lang\[sparse\]"):
         ds.ad.jacobian(f, [x], [y], sparse=True)
 
 

@@ -498,7 +498,7 @@ def test_functions_with_their_own_gradient():
 
 
 def test_not_together_with_saves():
-    with pytest.raises(ds.FieldError, match="refuses what"):
+    with pytest.raises(ds.OptionError, match="refuses what"):
         ds.Tape(fields(1)[0], validation=True, in_place="save")
 
 

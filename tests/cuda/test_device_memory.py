@@ -74,7 +74,7 @@ def little_memory(ds, left=0):
 def test_out_of_memory_names_the_field_and_nothing_breaks(fake):
     ds = fake
     with pytest.raises(
-        ds.FieldError,
+        ds.OutOfMemoryError,
         match=r"no memory for huge of shape .* it takes 745 GiB, and .* has 2 GiB left",
     ):
         ds.field(ds.f64, shape=10**11, name="huge")

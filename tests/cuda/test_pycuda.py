@@ -279,7 +279,7 @@ def test_without_pycuda_there_are_no_such_arrays(fake, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycuda.gpuarray", None)
     with pytest.raises(fake.BackendError, match="pycuda cannot be used here") as caught:
         fake.field(fake.f32, shape=3).to_gpuarray()
-    assert 'pip install "diffsim[cuda]"' in caught.value.hint
+    assert 'pip install "diffsim-lang[cuda]"' in caught.value.hint
 
 
 # ---- what is used

@@ -28,11 +28,6 @@ BARE = {
     "MemoryError",
 }
 
-WITHOUT = {
-    "backends/interpreter.py": "the oracle of tests, which users do not reach",
-}
-"""Files whose errors may come without advice, and why."""
-
 MAY_BE_BARE = {
     "ad/replay/ir_data.py": "a damaged file: turned into a FieldError by ad/replay/loaded_tape.py",
     "ad/replay/loaded_tape.py": "a damaged file: turned into a FieldError by load_tape",
@@ -109,7 +104,7 @@ def in_package(find, but):
 
 
 def test_every_error_says_what_to_do():
-    assert in_package(without_advice, WITHOUT) == ([], set())
+    assert in_package(without_advice, {}) == ([], set())
 
 
 def test_no_error_of_pythons_reaches_users():

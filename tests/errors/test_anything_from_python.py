@@ -313,5 +313,5 @@ def test_slips_are_told_what_was_meant(slip, meant, tmp_path, cpu):
     "make", ["ds.field(ds.f32, n)", "ds.Vector.field(3, ds.f64, (2, n))", "ds.ndarray(ds.i8, n)"]
 )
 def test_memory_that_is_not_there(make, size, tmp_path, cpu):
-    with pytest.raises(ds.FieldError, match=r"there is no memory for .*(bytes|GiB)"):
+    with pytest.raises(ds.OutOfMemoryError, match=r"there is no memory for .*(bytes|GiB)"):
         eval(make, space_of(tmp_path) | {"n": size})

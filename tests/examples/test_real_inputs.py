@@ -217,7 +217,7 @@ def test_meshes_in_no_plane_and_without_triangles(exact, capsys, tmp_path):
 def test_mesh_files(exact, tmp_path, capsys):
     mesh = exact("fem_mesh")
     if importlib.util.find_spec("meshio") is None:
-        assert 'pip install "diffsim[mesh]"' in complaint(mesh, capsys, "--out", tmp_path)
+        assert 'pip install "diffsim-lang[mesh]"' in complaint(mesh, capsys, "--out", tmp_path)
         pytest.skip("meshio is not installed")
     points, triangles = mesh.read(mesh.MESH)
     assert len(points) > 500

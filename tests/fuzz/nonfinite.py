@@ -188,7 +188,7 @@ def found(source, values):
     run_source(f"@ds.kernel\n{source}", space)
     try:
         space["f"]()
-    except ds.AccessError as error:
+    except ds.KernelArithmeticError as error:
         return error.message.split("\n")[0]
     return None
 

@@ -68,7 +68,7 @@ def test_a_video_has_every_frame(tmp_path):
 def test_a_video_without_ffmpeg_is_refused_with_another_way(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     gui = ds.GUI(res=(16, 8), show_gui=False)
-    with pytest.raises(ds.FieldError, match=r"\.gif"):
+    with pytest.raises(ds.ArgumentError, match=r"\.gif"):
         gui.show(tmp_path / "film.mp4")
 
 

@@ -177,10 +177,12 @@ def test_a_number_that_does_not_fit_is_an_error_with_debug():
         warnings.simplefilter("ignore", ds.PrecisionLoss)
         store(-128)
         assert f.i8.to_numpy().tolist() == list(range(-128, -120))
-        with pytest.raises(ds.AccessError, match="x_i8 holds i8, and 128 does not fit") as caught:
+        with pytest.raises(
+            ds.KernelOverflowError, match="x_i8 holds i8, and 128 does not fit"
+        ) as caught:
             store(121)
         sign(5)
-        with pytest.raises(ds.AccessError, match="does not fit"):
+        with pytest.raises(ds.KernelOverflowError, match="does not fit"):
             sign(2**31)
     assert "f.i8[i] = a + i" in str(caught.value)
     assert "convert it with ds.cast" in str(caught.value)

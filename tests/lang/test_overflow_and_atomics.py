@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.errors import AccessError, KernelSyntaxError
+from diffsim.errors import KernelOverflowError, KernelSyntaxError
 from tests.support.gradients import check, field, numbers
 
 pytestmark = pytest.mark.usefixtures("cpu", "quick_code")
@@ -38,7 +38,7 @@ def test_overflow_is_noticed_in_debug_mode(t):
             if least <= want <= most:
                 assert run(a, b, k) == want
                 continue
-            with pytest.raises(AccessError) as caught:
+            with pytest.raises(KernelOverflowError) as caught:
                 run(a, b, k)
             assert caught.value.message == f"{a} {sign} {b} in {t} overflows"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.errors import AccessError
+from diffsim.errors import AccessError, KernelAssertionError
 from diffsim.runtime import print_buffer
 from tests.support.gradients import field, numbers
 
@@ -419,7 +419,7 @@ def test_assertions_show_values(arch):
         assert a > 0, "%d of %.1f" % (n, a)  # noqa: UP031
 
     run(3, 1.0)
-    with pytest.raises(AccessError, match=r"^i=2 of 2: 0.250 \[1.5, 1.5\] True"):
+    with pytest.raises(KernelAssertionError, match=r"^i=2 of 2: 0.250 \[1.5, 1.5\] True"):
         run(2, 0.25)
-    with pytest.raises(AccessError, match=r"^3 of -2.5"):
+    with pytest.raises(KernelAssertionError, match=r"^3 of -2.5"):
         run(3, -2.5)

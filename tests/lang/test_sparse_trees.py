@@ -171,7 +171,7 @@ def test_memory_is_that_of_what_is_written():
         block.parent().deactivate_all()  # pages that were not used in between are given back
         assert x.storage.resident == 0
     assert x[201, 201, 201] == 0
-    with pytest.raises(ds.FieldError, match="there is no memory"):
+    with pytest.raises(ds.OutOfMemoryError, match="there is no memory"):
         ds.root.pointer(ds.ijk, 1024).dense(ds.ijk, 1024).place(ds.field(ds.f64))
 
 

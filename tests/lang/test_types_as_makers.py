@@ -3,7 +3,7 @@
 import pytest
 
 import diffsim as ds
-from diffsim.errors import AutodiffError, FieldError, KernelTypeError
+from diffsim.errors import AutodiffError, DtypeError, KernelTypeError
 from tests.support.gradients import check, field, numbers
 
 vec2, vec3 = ds.types.vector(2, ds.f64), ds.types.vector(3, ds.f64)
@@ -78,7 +78,7 @@ def test_fields_of_a_type():
     placed = vec3.field()
     ds.root.dense(ds.i, 4).place(placed)
     assert placed.to_numpy().shape == (4, 3)
-    with pytest.raises(FieldError, match="i32 cannot have a gradient"):
+    with pytest.raises(DtypeError, match="i32 cannot have a gradient"):
         ivec2.field(shape=2, needs_grad=True)
 
 

@@ -52,7 +52,7 @@ def test_a_file_is_replaced_when_all_is_written(cpu, tmp_path, monkeypatch):
     ds.save(path, x)
     x.fill(2)
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
-    with pytest.raises(ds.FieldError, match="cannot be written: no space"):
+    with pytest.raises(ds.FileError, match="cannot be written: no space"):
         ds.save(path, x)
     assert os.listdir(tmp_path) == ["x.npz"]
     ds.load(path, x)
@@ -70,7 +70,7 @@ def test_what_does_not_fit_changes_nothing(cpu, tmp_path):
         ("y", ds.field(ds.f32, shape=(2, 3)), "holds no y; it holds x, v"),
         ("vv", ds.field(ds.f32, shape=(2, 3)), "did you mean v? Write v=other"),
     ):
-        with pytest.raises(ds.FieldError) as caught:
+        with pytest.raises(ds.ArgumentError) as caught:
             ds.load(path, v=v, **{name: other})
         assert words in str(caught.value)
         assert "To do: " in str(caught.value)
@@ -101,7 +101,7 @@ def test_other_files_are_refused(cpu, tmp_path, monkeypatch):
         ),
         (".", ". is not a file that ds.save has written"),
     ):
-        with pytest.raises(ds.FieldError) as caught:
+        with pytest.raises(ds.FileError) as caught:
             ds.load(name, x)
         assert words in str(caught.value)
     assert not (tmp_path / "unpickled").exists()
@@ -119,7 +119,7 @@ def test_wrong_arguments(cpu, tmp_path):
         (lambda: ds.save(3, x), "the path is a text, not 3"),
         (lambda: ds.save("/proc/no/x.npz", x), "the folder /proc/no cannot be made"),
     ):
-        with pytest.raises(ds.FieldError) as caught:
+        with pytest.raises(ds.ArgumentError) as caught:
             call()
         assert words in str(caught.value)
     assert not path.exists()

@@ -152,7 +152,7 @@ def test_wrong_arguments(cpu, change, words):
 
 def test_errors_within_scipy_name_the_line_of_the_program(cpu):
     a, b, _, _ = make()
-    with pytest.raises(ds.FieldError, match="the program returns nothing") as caught:
+    with pytest.raises(ds.ArgumentError, match="the program returns nothing") as caught:
         ds.optim.minimize([a, b], lambda: None, progress=False)
     assert caught.value.span.file == __file__
     assert "ds.optim.minimize([a, b]" in str(caught.value)
@@ -168,6 +168,6 @@ def test_without_scipy(cpu, monkeypatch):
         return real(name, *args, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ds.FieldError, match=r"takes its methods from SciPy") as caught:
+    with pytest.raises(ds.MissingPackageError, match=r"takes its methods from SciPy") as caught:
         ds.optim.minimize([a, b], program)
-    assert 'pip install "diffsim[sparse]"' in str(caught.value)
+    assert 'pip install "diffsim-lang[sparse]"' in str(caught.value)

@@ -186,12 +186,12 @@ class TestErrors:
         nowhere = ds.field(ds.f64, needs_grad=True)
         for given, error, words in (
             ([x, plain], ds.MissingGradientError, "plain (parameter 1) has no gradient to follow"),
-            ({"n": whole}, ds.FieldError, "whole holds whole numbers (i32)"),
-            ([x, x], ds.FieldError, "x is given twice, as the parameters 0 and 1"),
-            ([], ds.FieldError, "there is no parameter to optimise"),
-            ([3.0], ds.FieldError, "parameter 0 is the number 3.0, and parameters are fields"),
-            ({"w": np.zeros(3)}, ds.FieldError, "parameter w is a NumPy array of shape (3,)"),
-            ([nowhere], ds.FieldError, "nowhere has no place in memory yet"),
+            ({"n": whole}, ds.ArgumentError, "whole holds whole numbers (i32)"),
+            ([x, x], ds.ArgumentError, "x is given twice, as the parameters 0 and 1"),
+            ([], ds.ArgumentError, "there is no parameter to optimise"),
+            ([3.0], ds.ArgumentError, "parameter 0 is the number 3.0, and parameters are fields"),
+            ({"w": np.zeros(3)}, ds.ArgumentError, "parameter w is a NumPy array of shape (3,)"),
+            ([nowhere], ds.ArgumentError, "nowhere has no place in memory yet"),
             (x.grad, ds.MissingGradientError, "To do: give the field, not its gradient"),
         ):
             with pytest.raises(error) as caught:
@@ -283,6 +283,6 @@ class TestErrors:
             (ds.optim.Adam(y).state_dict(), "mean/0 has shape (3,) in the state, and (2,) here"),
             (ds.optim.Adam(z).state_dict(), "mean/0 is float32 in the state, and float64 here"),
         ):
-            with pytest.raises(ds.FieldError) as caught:
+            with pytest.raises(ds.ArgumentError) as caught:
                 opt.load_state_dict(state)
             assert words in str(caught.value)

@@ -2,6 +2,7 @@
 
 import re
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -102,7 +103,8 @@ def test_ptx_is_what_would_run(cpu):
     ds.init(deterministic=True)
     assert "add_up_combine0" in add_up.ptx()
     ds.init(fast_math=True)
-    assert "div.approx" in add_up.ptx()
+    # LLVM divides with less precision from version 21 on.
+    assert "div.approx" in add_up.ptx() or llvm.llvm_version_info < (21,)
     ds.init(debug=True)
     assert re.search(r"\.cas\.b64", add_up.ptx())  # of the error buffer
 
@@ -147,7 +149,9 @@ def test_division_of_integers_by_zero(cpu, debug):
         divide(how, 2)
         assert x[3] == by_2
         if debug:
-            with pytest.raises(ds.AccessError, match="an integer is divided by 0") as caught:
+            with pytest.raises(
+                ds.KernelZeroDivisionError, match="an integer is divided by 0"
+            ) as caught:
                 divide(how, 0)
             assert "//" in str(caught.value) or "%" in str(caught.value)
             assert "^" in str(caught.value)
@@ -165,10 +169,10 @@ def test_division_of_integers_by_zero(cpu, debug):
     assert x[0] == 4
     if debug:
         with pytest.raises(
-            ds.AccessError, match=r"an integer is divided by 0(?s:.)*range\(8 // b\)"
+            ds.KernelZeroDivisionError, match=r"an integer is divided by 0(?s:.)*range\(8 // b\)"
         ):
             count(0)
-        with pytest.raises(ds.AccessError, match="an integer is divided by 0"):
+        with pytest.raises(ds.KernelZeroDivisionError, match="an integer is divided by 0"):
             divide("constant 0", 2)
 
 

@@ -128,9 +128,9 @@ def test_indices_of_many_kinds(cpu):
 @pytest.mark.parametrize("key", [5, -1, 1.5, "a", None, slice(None), (1, 1), (), [0, 0], 2**40])
 def test_wrong_indices_are_refused(cpu, key):
     x = cpu.field(cpu.i32, shape=5)
-    with pytest.raises(cpu.FieldError):
+    with pytest.raises((cpu.AccessError, cpu.FieldError)):
         x[key]
-    with pytest.raises(cpu.FieldError):
+    with pytest.raises((cpu.AccessError, cpu.FieldError)):
         x[key] = 1
     assert (x.to_numpy() == 0).all()
 
@@ -139,9 +139,9 @@ def test_wrong_indices_are_refused(cpu, key):
 def test_wrong_values_are_refused(cpu, value):
     for shape, key in [(5, 0), ((), None), ((2, 2), (0, 0))]:
         x = cpu.field(cpu.i32, shape=shape)
-        with pytest.raises(cpu.FieldError):
+        with pytest.raises(cpu.DtypeError):
             x[key] = value
-        with pytest.raises(cpu.FieldError):
+        with pytest.raises(cpu.DtypeError):
             x.fill(value)
         assert (x.to_numpy() == 0).all()
 
@@ -150,22 +150,22 @@ def test_wrong_arrays_and_declarations_are_refused(cpu):
     ds = cpu
     x, v = ds.field(ds.i32, shape=(2, 3)), ds.Vector.field(2, ds.f32, shape=3)
     for wrong in (np.zeros((3, 2), int), np.zeros((2, 3)), np.zeros(6, int), 1):
-        with pytest.raises(ds.FieldError):
+        with pytest.raises(ds.ArgumentError):
             x.from_numpy(wrong)
     with pytest.raises(ds.FieldError):
         v.from_numpy(np.zeros((2, 3)))
     with pytest.raises(ds.FieldError):
         x.copy_from(v)
-    with pytest.raises(ds.FieldError):
+    with pytest.raises(ds.DtypeError):
         x.copy_from(ds.field(ds.f32, shape=(2, 3)))
     for shape in (0, -1, 2.5, (3, 0), "3", True):
         with pytest.raises(ds.FieldError):
             ds.field(ds.f32, shape=shape)
-    with pytest.raises(ds.FieldError):
+    with pytest.raises(ds.DtypeError):
         ds.field("f32", shape=2)
-    with pytest.raises(ds.FieldError):
+    with pytest.raises(ds.DtypeError):
         ds.field(ds.i32, shape=2, needs_grad=True)
-    with pytest.raises(ds.FieldError):
+    with pytest.raises(ds.OutOfMemoryError):
         ds.field(ds.f32, shape=2**50)
 
 

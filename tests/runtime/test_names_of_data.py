@@ -33,7 +33,7 @@ def test_annotations_of_arrays(cpu):
     assert a.to_numpy().tolist() == [[0, 0], [1, 0], [2, 0]]
     with pytest.raises(ds.KernelTypeError, match="an element of a of count has 1 axes"):
         count(ds.ndarray(ds.f32, 3, needs_grad=True))
-    with pytest.raises(ds.FieldError, match="not 'wrap'"):
+    with pytest.raises(ds.OptionError, match="not 'wrap'"):
         ds.types.ndarray(boundary="wrap")
-    with pytest.raises(ds.FieldError, match="element_dim is 0, 1 or 2"):
+    with pytest.raises(ds.ArgumentError, match="element_dim is 0, 1 or 2"):
         ds.types.ndarray(element_dim=3)

@@ -69,7 +69,7 @@ def test_launches_forward_and_backward(measuring, capsys):
     assert total + sum(row.compile_seconds for row in found.values()) < wall
     assert ds.profiler.query_kernel_profiler_info("wave").counter == 6
     assert ds.profiler.query_kernel_profiler_info("nothing").counter == 0
-    with pytest.raises(ds.FieldError, match=r'(?s)by its name.*info\("wave"\)'):
+    with pytest.raises(ds.ArgumentError, match=r'(?s)by its name.*info\("wave"\)'):
         ds.profiler.query_kernel_profiler_info(wave)
     ds.profiler.print_kernel_profiler_info()
     lines = capsys.readouterr().out.splitlines()
@@ -135,10 +135,10 @@ def test_without_the_option(program):
     assert tape.stats().kernels.rows == []
     # Nothing at all is in the launch function.
     assert not [name for name in wave._launch.__code__.co_names if "mark" in name]
-    with pytest.raises(ds.FieldError, match="no launch was measured") as caught:
+    with pytest.raises(ds.ArgumentError, match="no launch was measured") as caught:
         ds.profiler.print_kernel_profiler_info()
     assert "ds.init(kernel_profiler=True)" in caught.value.hint
-    with pytest.raises(ds.FieldError, match="the option kernel_profiler cannot be 1"):
+    with pytest.raises(ds.OptionError, match="the option kernel_profiler cannot be 1"):
         ds.init(kernel_profiler=1)
 
 
@@ -148,7 +148,7 @@ def test_names_that_are_not_there(measuring):
     assert "Nsight" in caught.value.hint
     with pytest.raises(ds.UnknownAttributeError, match="print_kernel_profiler_info"):
         ds.profiler.print_kernel_profile_info
-    with pytest.raises(ds.FieldError, match="mode='all' is not possible"):
+    with pytest.raises(ds.OptionError, match="mode='all' is not possible"):
         ds.profiler.print_kernel_profiler_info("all")
 
 
@@ -189,7 +189,7 @@ def test_a_scoped_timer(cpu, capsys):
     assert len(times["work"]) == 2
     assert timer.elapsed == 0
     assert not capsys.readouterr().out
-    with pytest.raises(ds.FieldError, match="active is True or False"):
+    with pytest.raises(ds.ArgumentError, match="active is True or False"):
         ds.ScopedTimer("x", active=1)
 
 

@@ -212,7 +212,7 @@ def test_checks_of_debug_mode_fail_as_in_compiled_code():
     for arch in (ds.cpu, ds.python):
         for k in (1, 7):
             ds.init(arch=arch, debug=True)
-            with pytest.raises(ds.AccessError) as caught:
+            with pytest.raises(ds.CheckError) as caught:
                 f(k)
             texts.append(str(caught.value))
     ds.reset()

@@ -167,5 +167,5 @@ def test_narrow_terminals(capsys, monkeypatch):
 
 @pytest.mark.parametrize("path", [3, ""])
 def test_what_is_refused(path):
-    with pytest.raises(ds.FieldError, match="path is a text"):
+    with pytest.raises(ds.ArgumentError, match="path is a text"):
         spring().show(path)

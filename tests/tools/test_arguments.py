@@ -133,7 +133,7 @@ def test_things_without_a_length(capsys):
     assert list(progress(iter(range(5)), "some")) == [0, 1, 2, 3, 4]
     assert list(progress(iter(range(5)), "five", total=5)) == [0, 1, 2, 3, 4]
     assert "five" in capsys.readouterr().err
-    with pytest.raises(ds.FieldError, match="cannot be looped over"):
+    with pytest.raises(ds.ArgumentError, match="cannot be looped over"):
         progress(3.5)
 
 
@@ -151,5 +151,5 @@ def test_losses_are_drawn(tmp_path):
     assert "<!-- 1 -->" in text
     assert "<!-- 1.02 -->" not in text
     for losses in ([], [[1.0, 2.0]]):
-        with pytest.raises(ds.FieldError, match="one number for each iteration"):
+        with pytest.raises(ds.ArgumentError, match="one number for each iteration"):
             ds.tools.plot_loss(losses, tmp_path / "b.png")

@@ -122,7 +122,7 @@ def test_a_window_is_asked_for(examples, capsys):
         ("sys.exit(3)", 3, ""),
         ("sys.exit('no such image')", 1, "diffsim: no such image"),
         ("sys.exit()", 0, ""),
-        ("import diffsim; diffsim.init(arch=3)", 1, "FieldError: 3 is not a backend"),
+        ("import diffsim; diffsim.init(arch=3)", 1, "OptionError: 3 is not a backend"),
         ("raise KeyboardInterrupt", 130, "stopped"),
     ],
 )

@@ -88,7 +88,7 @@ def test_mp4(tmp_path):
 
 
 def test_without_ffmpeg_there_is_one_clear_error(tmp_path, no_ffmpeg):
-    with pytest.raises(ds.FieldError, match="ffmpeg, which is not here") as caught:
+    with pytest.raises(ds.ArgumentError, match="ffmpeg, which is not here") as caught:
         animate(np.zeros((2, 3, 3)), 0.1, tmp_path / "a.mp4")
     assert "write a .gif or .html" in caught.value.hint
 
@@ -98,7 +98,7 @@ def test_ffmpeg_that_fails(tmp_path, monkeypatch):
     script.write_text("#!/bin/sh\ncat > /dev/null\necho no such codec >&2\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(ds.FieldError, match="cannot make the film: no such codec"):
+    with pytest.raises(ds.ArgumentError, match="cannot make the film: no such codec"):
         animate(np.zeros((2, 3, 3)), 0.1, tmp_path / "a.mp4")
     assert not (tmp_path / "a.mp4").exists()
 
@@ -121,11 +121,11 @@ def test_video_manager(tmp_path, no_ffmpeg):
     assert [time for _, time in shown] == [100, 100, 1000]
     with pytest.warns(UserWarning, match="there is the GIF alone"):
         manager.make_video()
-    with pytest.raises(ds.FieldError, match="ffmpeg, which is not here"):
+    with pytest.raises(ds.ArgumentError, match="ffmpeg, which is not here"):
         manager.make_video(gif=False)
     manager.clean_frames()
     assert not list((tmp_path / "frames").iterdir())
-    with pytest.raises(ds.FieldError, match="no frames to make a film of"):
+    with pytest.raises(ds.ArgumentError, match="no frames to make a film of"):
         manager.make_video()
 
 

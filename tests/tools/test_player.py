@@ -130,7 +130,7 @@ def test_a_page_that_can_not_be_small_is_refused(tmp_path):
     player = Player("many", max_bytes=30_000)
     for _ in range(4):
         player.add_frames(RNG.random((4, 64, 64)), 1)
-    with pytest.raises(ds.FieldError, match="however much is left out of its 4 panels"):
+    with pytest.raises(ds.ArgumentError, match="however much is left out of its 4 panels"):
         player.write(tmp_path / "a.html")
     assert not list(tmp_path.iterdir())
 

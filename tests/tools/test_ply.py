@@ -113,7 +113,7 @@ def test_a_field_gives_its_elements(cpu, tmp_path):
 )
 def test_what_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ds.FieldError) as caught:
+    with pytest.raises(ds.ArgumentError) as caught:
         wrong(PLYWriter(3, 1))
     assert message in caught.value.message
     assert not list(tmp_path.iterdir())

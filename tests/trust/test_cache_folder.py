@@ -360,7 +360,7 @@ def test_folders_that_can_not_be_are_one_warning(folder):
 def test_a_zero_character_in_the_path(cpu, how):
     if how == "DIFFSIM_CACHE_DIR":
         pytest.skip("the environment cannot hold one")
-    with pytest.raises(cpu.FieldError, match="zero character") as caught:
+    with pytest.raises(cpu.OptionError, match="zero character") as caught:
         cpu.init(offline_cache_file_path="a\0b")
     assert caught.value.hint
 
@@ -397,7 +397,7 @@ def test_variables_mean_something_or_are_refused(cpu, monkeypatch, variable, goo
         assert launch() == 3
     for text in bad:
         monkeypatch.setenv(variable, text)
-        with pytest.raises(ds.FieldError, match=f"environment variable {variable}") as caught:
+        with pytest.raises(ds.OptionError, match=f"environment variable {variable}") as caught:
             launch()
         assert caught.value.hint
         assert caught.value.span.file == __file__

@@ -11,7 +11,7 @@ import pytest
 import diffsim as ds
 from diffsim.backends.cpu import chunks
 from diffsim.backends.llvm import update_log
-from diffsim.errors import AccessError
+from diffsim.errors import OutOfMemoryError
 from tests import shaken
 from tests.fuzz import deterministic, wide
 from tests.support.lowered import lower
@@ -274,7 +274,7 @@ def test_arrays(threads):
 def test_no_memory_for_logs():
     with shaken.changed(lambda text: text.replace("[ 1024, %entry ]", "[ -1, %entry ]")):
         run, *_ = scatter((1024, 2048), ds.f32, 2, 100_000, deterministic=True)
-        with pytest.raises(AccessError, match="no memory to note the updates") as caught:
+        with pytest.raises(OutOfMemoryError, match="no memory to note the updates") as caught:
             run()
         assert "x[where[i] // last, where[i] % last] += extra[i]" in str(caught.value)
         assert "divide the loop over several launches" in str(caught.value)

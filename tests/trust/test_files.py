@@ -71,7 +71,7 @@ def wrong_paths(folder):
 
 def test_where_nothing_can_be_written_advice_is_given(tmp_path):
     for path, why in wrong_paths(tmp_path):
-        with pytest.raises(ds.FieldError, match=why) as caught:
+        with pytest.raises(ds.ArgumentError, match=why) as caught:
             write_text(path, "x")
         assert caught.value.hint
         assert caught.value.span.file == __file__
@@ -110,7 +110,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, step):
         monkeypatch.setattr(
             "builtins.open", lambda *args: type("Full", (io.FileIO,), {"write": full})(*args)
         )
-    with pytest.raises(ds.FieldError, match="No space left") as caught:
+    with pytest.raises(ds.FileError, match="No space left") as caught:
         write_text(file, "x")
     monkeypatch.undo()
     assert "make room" in caught.value.hint
@@ -134,7 +134,7 @@ def test_the_graph_of_a_tape_is_written_whole_or_not(cpu, tmp_path):
     for made in (tmp_path / "new" / "tape.svg", tmp_path / "page" / "of" / "square.html"):
         tape.visualize(made) if made.suffix == ".svg" else square.show(made)
         assert made.stat().st_size
-    with pytest.raises(ds.FieldError, match="cannot be made: Not a directory") as caught:
+    with pytest.raises(ds.FileError, match="cannot be made: Not a directory") as caught:
         tape.visualize(place / "inside" / "tape.dot")
     assert caught.value.hint == "a part of the path is a file: name another folder"
 
@@ -153,7 +153,7 @@ def test_folders_are_made_whoever_writes(cpu, tmp_path, ending):
     WRITERS[ending](path)
     assert path.stat().st_size
     for wrong in (path / f"inside.{ending}", path / "deep" / f"inside.{ending}"):
-        with pytest.raises(ds.FieldError, match=r"the folder .* cannot be made") as caught:
+        with pytest.raises(ds.FileError, match=r"the folder .* cannot be made") as caught:
             WRITERS[ending](wrong)
         assert "a part of the path is a file" in caught.value.hint
 

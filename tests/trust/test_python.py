@@ -439,7 +439,7 @@ def test_no_memory_for_copies_is_explained(p, monkeypatch):
     ):
         tape.backward(p.loss)
     with pytest.raises(
-        ds.FieldError, match=r"no memory for the tape to keep what was written to x"
+        ds.OutOfMemoryError, match=r"no memory for the tape to keep what was written to x"
     ):
         with ds.Tape(p.loss):
             p.x.from_numpy(X)

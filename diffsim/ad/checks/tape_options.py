@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import OptionError, Span, shown
 from diffsim.lang.host.signatures import is_one_of, need_bool
 
 
@@ -13,7 +13,7 @@ def check_options(
 ) -> None:
     """Refuse options that a tape cannot have, alone or together."""
     if in_place is not None and not is_one_of(in_place, "refuse", "save"):
-        raise FieldError(
+        raise OptionError(
             f"in_place={shown(in_place)} is not possible",
             Span.of_caller(),
             hint='it is "refuse" or "save"',
@@ -22,10 +22,10 @@ def check_options(
     need_bool(validation, "validation")
     if not isinstance(check_nan, (bool, np.bool_)) and not is_one_of(check_nan, "nan"):
         problem = f"check_nan={shown(check_nan)} is not possible"
-        raise FieldError(problem, Span.of_caller(), hint='it is True, False or "nan" (NaN alone)')
+        raise OptionError(problem, Span.of_caller(), hint='it is True, False or "nan" (NaN alone)')
     # Validation refuses every write to what was read; saving is for programs that do just that.
     if in_place == "save" and validation:
-        raise FieldError(
+        raise OptionError(
             'validation=True refuses what in_place="save" allows',
             Span.of_caller(),
             hint="leave one of them out",

@@ -13,7 +13,13 @@ from diffsim.ad.repeat.past import Past, keep, take
 from diffsim.ad.reverse.seeds import check_loss
 from diffsim.ad.second_order_recorder import SecondOrderRecorder
 from diffsim.ad.tape import Tape
-from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
+from diffsim.errors import (
+    ArgumentError,
+    AutodiffError,
+    FieldError,
+    MissingGradientError,
+    Span,
+)
 from diffsim.lang.host.signatures import checked, need_function
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.types.descriptions import describe
@@ -51,7 +57,7 @@ def hvp(
 
     Raises:
         AutodiffError: and its kind, in the line whose derivative cannot be given.
-        FieldError: vectors that do not fit.
+        ArgumentError: vectors that do not fit.
     """
     given = _fields(fields)
     if given is fields and (not isinstance(vectors, (list, tuple)) or len(vectors) != len(given)):
@@ -213,7 +219,7 @@ def _loss_of(returned: Any) -> Field | Recorded:
     if isinstance(returned, Recorded):
         return returned
     if returned is None:
-        raise FieldError(
+        raise ArgumentError(
             "the function returns nothing, and no loss is named",
             Span.of_caller(),
             hint="return the field of the loss, or name it: ds.ad.hvp(..., loss=loss)",

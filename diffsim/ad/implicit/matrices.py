@@ -21,7 +21,7 @@ from diffsim.ad.implicit.solvers import (
     check_symmetry,
     need_sparse,
 )
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, DtypeError, Span, shown
 from diffsim.lang.host.provenance import source_of
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
@@ -107,7 +107,7 @@ def matrix_of(a: Any, size: int, what: str) -> Matrix:
     """Return a matrix from what the user gave.
 
     Raises:
-        FieldError: it is none, or not of this size.
+        ArgumentError: it is none, or not of this size.
     """
     if isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], (tuple, list)) and len(a[1]) == 2:
         return _entries(a[0], _whole(a[1][0], "rows"), _whole(a[1][1], "columns"), size)
@@ -122,14 +122,14 @@ def matrix_of(a: Any, size: int, what: str) -> Matrix:
         return Matrix(size, None, np.array(found.data, np.float64), places)
     array = array_of(a)
     if array.dtype.kind not in "biuf":
-        raise FieldError(f"a matrix is not {shown(a)}", Span.of_caller(), hint=_WAYS)
+        raise ArgumentError(f"a matrix is not {shown(a)}", Span.of_caller(), hint=_WAYS)
     _need_shape(array.shape, size, what)
     return Matrix(size, None, np.array(array, np.float64).reshape(-1), None)
 
 
 def _need_shape(shape: tuple[int, ...], size: int, what: str) -> None:
     if shape != (size, size):
-        raise FieldError(
+        raise ArgumentError(
             f"the matrix has the shape {shape}, and {what} has {size} numbers",
             Span.of_caller(),
             hint=f"give a matrix of shape ({size}, {size}): vectors count with all their components",
@@ -138,7 +138,7 @@ def _need_shape(shape: tuple[int, ...], size: int, what: str) -> None:
 
 def _entries(values: Any, rows: np.ndarray, columns: np.ndarray, size: int) -> Matrix:
     if rows.shape != columns.shape:
-        raise FieldError(
+        raise ArgumentError(
             f"there are {rows.size} rows and {columns.size} columns of entries",
             Span.of_caller(),
             hint="give a row and a column for each entry: (values, (rows, columns))",
@@ -146,7 +146,7 @@ def _entries(values: Any, rows: np.ndarray, columns: np.ndarray, size: int) -> M
     for name, places in (("row", rows), ("column", columns)):
         wrong = places[(places < 0) | (places >= size)]
         if wrong.size:
-            raise FieldError(
+            raise ArgumentError(
                 f"an entry of the matrix is in {name} {wrong[0]}, and there are {size}",
                 Span.of_caller(),
                 hint="they are counted from 0; vectors count with all their components",
@@ -158,7 +158,7 @@ def _by_rows(values: Any, columns: np.ndarray, starts: np.ndarray, size: int) ->
     counts = np.diff(starts)
     right = len(starts) == size + 1 and starts[0] == 0 and (counts >= 0).all()
     if not right or starts[-1] != columns.size:
-        raise FieldError(
+        raise ArgumentError(
             f"starts of rows are {size + 1} numbers that do not fall, from 0 to the number of entries, "
             f"{columns.size}",
             Span.of_caller(),
@@ -171,7 +171,7 @@ def _numbers(values: Any, count: int, what: str) -> tuple[Field | None, np.ndarr
     """Return the field of the entries, if it is one, and its numbers."""
     if isinstance(values, Field):
         if not values.dtype.is_float:
-            raise FieldError(
+            raise DtypeError(
                 f"the entries of a matrix are floats, and {values.name} is of {values.dtype}",
                 Span.of_caller(),
                 hint="give a field of ds.f64, or an array of constants",
@@ -183,12 +183,12 @@ def _numbers(values: Any, count: int, what: str) -> tuple[Field | None, np.ndarr
             source.refuse("the matrix", "give the field itself")
         array = array_of(values)
         if array.dtype.kind not in "biuf":
-            raise FieldError(
+            raise ArgumentError(
                 f"entries of a matrix are not {shown(values)}", Span.of_caller(), hint=_WAYS
             )
         field, numbers = None, np.array(array, np.float64).reshape(-1)
     if numbers.size != count:
-        raise FieldError(
+        raise ArgumentError(
             f"there are {numbers.size} numbers, and {what} need {count}",
             Span.of_caller(),
             hint="give a number for each entry",
@@ -200,7 +200,7 @@ def _whole(given: Any, what: str) -> np.ndarray:
     """Return a copy of whole numbers, from an array or a field."""
     array = given.to_numpy() if isinstance(given, Field) else array_of(given)
     if array.dtype.kind not in "iu":
-        raise FieldError(
+        raise ArgumentError(
             f"the {what} of a matrix are whole numbers, not {shown(given)}",
             Span.of_caller(),
             hint="give an array of integers: np.array([0, 1])",

@@ -11,7 +11,7 @@ from diffsim.ad.implicit.iterations import by_hand, iterate, newton
 from diffsim.ad.implicit.solve_equation import EquationSolve, check_sizes, check_unknown
 from diffsim.ad.implicit.solvers import checked_options
 from diffsim.ad.implicit.tangents import forward_recorder
-from diffsim.errors import FieldError
+from diffsim.errors import ArgumentError, FieldError
 from diffsim.lang.host.signatures import checked, is_one_of, need_function
 from diffsim.lang.host.source import check_runs
 from diffsim.runtime.fields.field import Field
@@ -51,7 +51,7 @@ def implicit_root(
 
     Raises:
         SolveError: no convergence, a singular Jacobian.
-        FieldError: fields that do not fit.
+        ArgumentError: fields that do not fit.
         AutodiffError: and its kind, in lines of the residual that have no gradient; later, what it read has
             changed.
     """
@@ -111,14 +111,14 @@ def fixed_point(
 
     Raises:
         SolveError: no convergence; the fixed point is not isolated.
-        FieldError: fields that do not fit.
+        ArgumentError: fields that do not fit.
         AutodiffError: and its kind, as in `implicit_root`.
     """
     name = "fixed_point"
     options = checked_options(name, method, False, tolerance, max_iterations, preconditioner)
     _check_function(step, "the step", name)
     if not is_one_of(iteration, "repeat", "newton"):
-        raise FieldError(
+        raise ArgumentError(
             "iteration of fixed_point is another one",
             options.where,
             hint='it is "repeat" or "newton"',

@@ -10,7 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from diffsim.ad.implicit.krylov import METHODS, Limits, NotConvergedError, Product
-from diffsim.errors import FieldError, SolveError, Span, shown
+from diffsim.errors import (
+    ArgumentError,
+    MissingPackageError,
+    OptionError,
+    SolveError,
+    Span,
+    shown,
+)
 from diffsim.lang.host.signatures import is_one_of, need_bool, need_number, need_whole
 
 
@@ -81,7 +88,7 @@ def checked_options(
     """Refuse options that make no sense."""
     where = Span.of_caller()
     if method is not None and not is_one_of(method, "lu", *METHODS):
-        raise FieldError(
+        raise OptionError(
             f"method={shown(method)} is not possible",
             where,
             hint='it is "lu", "cg" (symmetric and positive definite), "bicgstab" or "gmres"',
@@ -89,21 +96,21 @@ def checked_options(
     need_bool(symmetric, "symmetric")
     need_number(tolerance, "tolerance", "give a number, such as 1e-10")
     if tolerance is not None and not tolerance > 0:
-        raise FieldError(
+        raise ArgumentError(
             f"tolerance is larger than 0, not {shown(tolerance)}",
             where,
             hint="the residual relative to the right-hand side: 1e-10",
         )
     need_whole(max_iterations, "max_iterations")
     if max_iterations is not None and max_iterations < 1:
-        raise FieldError(
+        raise ArgumentError(
             f"max_iterations is a whole number from 1 on, not {shown(max_iterations)}",
             where,
             hint="leave it out, or give 1000",
         )
     known = is_one_of(preconditioner, "jacobi") or callable(getattr(preconditioner, "matvec", None))
     if preconditioner is not None and not known and not callable(preconditioner):
-        raise FieldError(
+        raise ArgumentError(
             f"a preconditioner is a function of an array, not {shown(preconditioner)}",
             where,
             hint='give "jacobi", or a function that returns an approximate solution of A z = r for an '
@@ -262,7 +269,7 @@ def _preconditioner(
         return _identity, _identity
     if isinstance(given, str):
         if diagonal is None:
-            raise FieldError(
+            raise OptionError(
                 'preconditioner="jacobi" needs the diagonal of the matrix, and a function does not tell it',
                 options.where,
                 hint="give a function that divides an array by the diagonal",
@@ -276,7 +283,7 @@ def _preconditioner(
         def call(r: np.ndarray) -> np.ndarray:
             z = np.asarray(function(r.copy()), np.float64).reshape(-1)
             if z.shape != r.shape:
-                raise FieldError(
+                raise ArgumentError(
                     f"the preconditioner made {len(z)} numbers of {len(r)}",
                     options.where,
                     hint="it returns an array as long as the one that it is given",
@@ -332,13 +339,13 @@ def sparse_module() -> Any:
 
 
 def need_sparse(options: Options) -> Any:
-    """Return `scipy.sparse`; FieldError without SciPy."""
+    """Return `scipy.sparse`; MissingPackageError without SciPy."""
     found = sparse_module()
     if found is None:
-        raise FieldError(
+        raise MissingPackageError(
             f'{options.name} with method="lu" factorises sparse matrices by SciPy, which is not installed',
             options.where,
-            hint='pip install "diffsim[sparse]", or take method="gmres", "bicgstab", or "cg" (symmetric and '
-            "positive definite)",
+            hint='pip install "diffsim-lang[sparse]", or take method="gmres", "bicgstab", or "cg" (symmetric '
+            "and positive definite)",
         )
     return found

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, DtypeError, FieldError, Span, shown
 from diffsim.lang.host.signatures import need_function, need_number
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.types.descriptions import describe
@@ -80,7 +80,7 @@ def _bound(
             (len(outputs), "output"),
         )
     ]
-    raise FieldError(
+    raise ArgumentError(
         f"{name} has {counts[0]}, and is given {counts[1]} and {counts[2]}",
         Span.of_caller(),
         hint="it is called with the inputs and then the outputs, in its own order; else write "
@@ -106,19 +106,19 @@ def _fields(given: list[Any], what: str, needs_grad: bool) -> list[Field]:
     """Refuse what is no list of fields of floats, with gradients if these are needed."""
     wanted = f"{what} is a list of fields {'with gradients' if needs_grad else 'of floats'}"
     if not given:
-        raise FieldError(
+        raise ArgumentError(
             f"{wanted}, and there is none", Span.of_caller(), hint=f"write {what}=[x, y]"
         )
     for f in given:
         if not isinstance(f, Field):
-            raise FieldError(
+            raise ArgumentError(
                 f"{wanted}, and {describe(f)} is none",
                 Span.of_caller(),
                 hint="make a field, or for an argument ds.ndarray(ds.f64, shape, needs_grad=True), and fill "
                 "it with from_numpy",
             )
         if not f.dtype.is_float:
-            raise FieldError(
+            raise DtypeError(
                 f"{wanted}, and {f.name} has whole numbers ({f.dtype}), which have no derivative",
                 Span.of_caller(),
                 hint="leave it out, or give the field floats",
@@ -159,8 +159,8 @@ def masked(
     return list(found)
 
 
-def _no_mask(thing: Any) -> FieldError:
-    return FieldError(
+def _no_mask(thing: Any) -> ArgumentError:
+    return ArgumentError(
         f"a mask is a list of pairs (input, output), not {shown(thing)}",
         Span.of_caller(),
         hint='name or number them: input_output_mask=[("x", "y"), (0, 1)]',
@@ -173,7 +173,7 @@ def _named(which: Any, fields: list[Field], what: str) -> Field:
         same = which is f or (isinstance(which, str) and which == f.name)
         if same or (isinstance(which, int) and not isinstance(which, bool) and which == number):
             return f
-    raise FieldError(
+    raise ArgumentError(
         f"there is no {what} {which.name if isinstance(which, Field) else shown(which)}",
         Span.of_caller(),
         hint=f"the {what}s are {', '.join(f'{f.name} ({k})' for k, f in enumerate(fields))}",
@@ -192,7 +192,7 @@ def need_step(eps: Any) -> None:
     """Refuse what is no step of differences; None means the default."""
     need_number(eps, "eps")
     if eps is not None and not eps > 0:
-        raise FieldError(
+        raise ArgumentError(
             f"eps is a step larger than 0, not {shown(eps)}",
             Span.of_caller(),
             hint="leave it out, or give 1e-5",

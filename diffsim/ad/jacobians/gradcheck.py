@@ -19,7 +19,7 @@ from diffsim.ad.jacobians.plots import plot_errors
 from diffsim.ad.jacobians.program import Program, size
 from diffsim.ad.jacobians.report import Row, Table
 from diffsim.ad.tape import Tape
-from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.errors import ArgumentError, AutodiffError, OptionError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool, need_number, need_whole
 from diffsim.lang.host.unsupported import close_to
 from diffsim.runtime.fields.field import Field
@@ -164,7 +164,7 @@ def gradcheck_tape(
 
     Raises:
         AutodiffError: a gradient is wrong; or there was nothing to compare.
-        FieldError: a name in `whitelist_kernels` or `input_output_masks` that no kernel on the tape has.
+        ArgumentError: a name in `whitelist_kernels` or `input_output_masks` that no kernel on the tape has.
     """
     options = _options(
         eps=eps,
@@ -276,7 +276,7 @@ def _options(**given: Any) -> Options:
     for name in ("atol", "rtol"):
         need_number(given[name], name)
         if given[name] is not None and given[name] < 0:
-            raise FieldError(
+            raise ArgumentError(
                 f"{name} is a number from 0 on, not {shown(given[name])}",
                 Span.of_caller(),
                 hint=f"leave it out, or write {name}=1e-6",
@@ -284,14 +284,14 @@ def _options(**given: Any) -> Options:
     for name in ("max_inputs", "max_outputs", "directions", "seed"):
         need_whole(given[name], name)
     if not is_one_of(given["differences"], *SCHEMES):
-        raise FieldError(
+        raise OptionError(
             f"differences={shown(given['differences'])} is not possible",
             Span.of_caller(),
             hint=f"it is {' or '.join(map(repr, SCHEMES))}",
         )
     for name, most in (("directions", _MOST_DIRECTIONS), ("seed", 2**64)):
         if given[name] is None or not 0 <= given[name] <= most:
-            raise FieldError(
+            raise ArgumentError(
                 f"{name} is a whole number from 0 on, not {shown(given[name])}",
                 Span.of_caller(),
                 hint=f"write {name}=3",
@@ -306,7 +306,7 @@ def _masks(given: Any) -> Mapping[str, Mask]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise FieldError(
+        raise ArgumentError(
             f"input_output_masks is a dictionary from names of kernels to masks, not {shown(given)}",
             Span.of_caller(),
             hint='write input_output_masks={"step": [("x", "y")]}',
@@ -316,7 +316,7 @@ def _masks(given: Any) -> Mapping[str, Mask]:
 
 def _names(given: Sequence[str] | str | None) -> set[str]:
     if given is not None and not isinstance(given, (str, list, tuple, set)):
-        raise FieldError(
+        raise ArgumentError(
             f"names of kernels are texts in a list, not {shown(given)}",
             Span.of_caller(),
             hint='write whitelist_kernels=["step"]',
@@ -337,7 +337,7 @@ def _need_known(names: set[str], known: set[str]) -> None:
     for name in sorted(names - known):
         close = close_to(name, sorted(known))
         there = f"its kernels are {', '.join(sorted(known))}" if known else "record launches first"
-        raise FieldError(
+        raise ArgumentError(
             f"this tape launched no kernel that is named {name!r}",
             Span.of_caller(),
             hint=f"did you mean {close!r}?" if close else there,

@@ -20,7 +20,7 @@ from diffsim.ad.jacobians.differences import columns
 from diffsim.ad.jacobians.plots import jacobian_plot
 from diffsim.ad.jacobians.program import Program, by_columns, by_rows, size
 from diffsim.ad.jacobians.sparse import SparseMatrix, given_pattern, scipy_sparse, wanted_rows
-from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.errors import ArgumentError, AutodiffError, OptionError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool, need_whole
 from diffsim.runtime.fields.field import Field
 
@@ -47,7 +47,7 @@ class Jacobians(dict[Pair, Any]):
         (pair,) = masked([key], *self._fields)
         if pair in self:
             return self[pair]
-        raise FieldError(
+        raise ArgumentError(
             f"the derivatives of {pair[1].name} by {pair[0].name} were not computed",
             Span.of_caller(),
             hint="name the pair in input_output_mask",
@@ -99,7 +99,7 @@ def jacobian(
     need_whole(most, "max_outputs_per_var")
     need_bool(sparse, "sparse")
     if not is_one_of(mode, "auto", "forward", "reverse"):
-        raise FieldError(
+        raise OptionError(
             f"mode={shown(mode)} is not possible",
             Span.of_caller(),
             hint='it is "auto", "forward" or "reverse"',
@@ -147,7 +147,7 @@ def _pattern(program: Program, sparsity: Any, most_runs: int) -> Pattern | None:
 
 def _need_sparsity(sparsity: Any) -> None:
     if isinstance(sparsity, str) and sparsity != "auto":
-        raise FieldError(
+        raise OptionError(
             f"sparsity={shown(sparsity)} is not possible",
             Span.of_caller(),
             hint='it is "auto", a matrix, or a dictionary {(x, y): matrix}',

@@ -9,14 +9,14 @@ from typing import Any
 from diffsim.ad.jacobians.arguments import Mask, Subject, masked
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.tape import Tape
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, Span, shown
 from diffsim.runtime.fields.field import Field
 
 
 def launches_of(tape: Any, what: str) -> list[tuple[int, Launched]]:
     """Return the launches of a tape, with their numbers."""
     if not isinstance(tape, Tape):
-        raise FieldError(
+        raise ArgumentError(
             f"{what} takes a tape, not {shown(tape)}",
             Span.of_caller(),
             hint="record one: with ds.Tape() as tape: ...",

@@ -12,7 +12,7 @@ from diffsim.ad.jacobians.comparison import Compared
 from diffsim.ad.jacobians.launches import launches_of, subject_of
 from diffsim.ad.jacobians.program import Program, by_rows
 from diffsim.ad.tape import Tape
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, Span, shown
 from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.runtime.fields.field import Field
 
@@ -90,7 +90,7 @@ def jacobian_plot(
 
 def _need_matrices(jacobians: Any) -> None:
     if not isinstance(jacobians, Mapping) or not jacobians or not all(map(_is_pair, jacobians)):
-        raise FieldError(
+        raise ArgumentError(
             f"jacobian_plot draws what ds.ad.jacobian returned, or a tape, not {shown(jacobians)}",
             Span.of_caller(),
             hint="J = ds.ad.jacobian(function, [x], [y]); ds.ad.jacobian_plot(J)",

@@ -12,7 +12,7 @@ from diffsim.ad.jacobians.coloring import Pattern, colours_of, pattern_of
 from diffsim.ad.jacobians.comparison import component
 from diffsim.ad.jacobians.differences import differences, steps
 from diffsim.ad.jacobians.program import Program, precision, size
-from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.errors import ArgumentError, AutodiffError, MissingPackageError, Span, shown
 from diffsim.runtime.fields.field import Field
 
 _RELATIVE = {4: 1e-3, 8: 1e-9}  # by bytes: rounding of sums over rows
@@ -158,14 +158,14 @@ def _component(fields: list[Field], number: int) -> str:
 
 
 def scipy_sparse() -> Any:
-    """Return SciPy's module of sparse matrices; FieldError if there is none."""
+    """Return SciPy's module of sparse matrices; MissingPackageError if there is none."""
     try:
         import scipy.sparse as module  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError:
-        raise FieldError(
+        raise MissingPackageError(
             "sparse=True gives matrices of SciPy, which is not installed",
             Span.of_caller(),
-            hint='pip install "diffsim[sparse]", or leave sparse=True out for arrays of NumPy',
+            hint='pip install "diffsim-lang[sparse]", or leave sparse=True out for arrays of NumPy',
         ) from None
     return module
 
@@ -184,7 +184,7 @@ def given_pattern(program: Program, sparsity: Any) -> Pattern:
     pairs = [(i, o) for i in program.inputs for o in program.outputs]
     if not isinstance(sparsity, Mapping):
         if len(pairs) > 1:
-            raise FieldError(
+            raise ArgumentError(
                 f"there are {len(pairs)} pairs of inputs and outputs, and one pattern",
                 Span.of_caller(),
                 hint="write sparsity={(x, y): pattern}; pairs without one are 0",
@@ -194,7 +194,7 @@ def given_pattern(program: Program, sparsity: Any) -> Pattern:
     rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for pair, matrix in sparsity.items():
         if pair not in pairs:
-            raise FieldError(
+            raise ArgumentError(
                 f"{shown(pair)} is no pair (input, output) of this Jacobian",
                 Span.of_caller(),
                 hint="write sparsity={(x, y): pattern} with the fields themselves",
@@ -211,7 +211,7 @@ def _places(matrix: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray
     found = matrix if hasattr(matrix, "nonzero") else None
     if found is None or tuple(found.shape) != shape:
         what = f"has the shape {tuple(found.shape)}" if found is not None else shown(matrix)
-        raise FieldError(
+        raise ArgumentError(
             f"a pattern is a matrix of shape {shape}, not 0 where a derivative may be; this one {what}"
             if found is not None
             else f"a pattern is a matrix of shape {shape}, not {what}",

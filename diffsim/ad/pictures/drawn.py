@@ -85,7 +85,7 @@ class Drawn:
             The text in the DOT language; notebooks show it as the picture.
 
         Raises:
-            FieldError: an option that makes no sense; the file cannot be written (one that was there
+            ArgumentError: an option that makes no sense; the file cannot be written (one that was there
                 stays as it was).
         """
         options = PictureOptions(

@@ -17,7 +17,7 @@ from diffsim.ad.pictures.fold import fold
 from diffsim.ad.pictures.graph import Collector, FieldNode, Graph, collect, without
 from diffsim.ad.pictures.svg import draw_svg
 from diffsim.ad.record.entry import Entry
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, OptionError, Span, shown
 from diffsim.lang.host.signatures import is_one_of, need_bool, need_path
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.files import write_file, write_text
@@ -87,7 +87,7 @@ class PictureOptions:
         ):
             need_bool(getattr(self, name), name)
         if not is_one_of(self.graph_direction, *_DIRECTIONS):
-            raise FieldError(
+            raise OptionError(
                 f"graph_direction={shown(self.graph_direction)} is not possible",
                 Span.of_caller(),
                 hint='it is "LR" (from left to right), "RL", "TB" (from top to bottom) or "BT"',
@@ -122,7 +122,7 @@ def metadata_texts(metadata: Any) -> tuple[tuple[str, str], ...]:
     if metadata is None:
         return ()
     if not isinstance(metadata, Mapping):
-        raise FieldError(
+        raise ArgumentError(
             f"metadata is a dictionary, not {shown(metadata)}",
             Span.of_caller(),
             hint='write record_scope_begin("step", {"t": 3})',
@@ -142,7 +142,7 @@ def _check_tracked(role: str, things: Any, names: Any) -> None:
         )
     texts = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
     if not texts or (names and len(names) != len(things)):
-        raise FieldError(
+        raise ArgumentError(
             f"track_{role}_names is a list of texts, one for each of track_{role}s, not {shown(names)}",
             Span.of_caller(),
             hint=f'write track_{role}s=[x, y], track_{role}_names=["x", "y"]',
@@ -187,12 +187,12 @@ def write_picture(picture: TapePicture, filename: Any) -> None:
     """Write a picture to a file: as svg, png or pdf where the name ends so, else in the DOT language.
 
     Raises:
-        FieldError: it cannot be written there.
+        ArgumentError: it cannot be written there.
     """
     need_path(filename, "the filename")
     ending = os.path.splitext(os.fspath(filename))[1].lower().removeprefix(".")
     if ending in _OTHER_FORMS:
-        raise FieldError(
+        raise ArgumentError(
             f"pictures of tapes are not written as .{ending}",
             Span.of_caller(),
             hint="name a file that ends in .svg, .png or .pdf",

@@ -17,7 +17,15 @@ from diffsim.ad.replay.ir_data import kernel_of
 from diffsim.ad.replay.saved_tape import BYTE, FORMAT, SAME_BITS
 from diffsim.ad.reverse.backward import ClearedGradients
 from diffsim.ad.reverse.seeds import check_loss, of_its_own, start_from
-from diffsim.errors import AutodiffError, DiffsimError, FieldError, Span, shown
+from diffsim.errors import (
+    ArgumentError,
+    AutodiffError,
+    DiffsimError,
+    FieldError,
+    FileError,
+    Span,
+    shown,
+)
 from diffsim.ir.nodes import Kernel, Mem
 from diffsim.ir.types import scalar, tensor
 from diffsim.ir.verifier import verify
@@ -50,13 +58,13 @@ def load_tape(filename: str) -> LoadedTape:
         The tape, to be replayed and differentiated.
 
     Raises:
-        FieldError: there is no such file; it is damaged, or of another version of diffsim; the session's
+        ArgumentError: there is no such file; it is damaged, or of another version of diffsim; the session's
             options would give other results.
     """
     need_path(filename, "the filename")
     head, contents = _read(filename)
     if head.get("format") != FORMAT:
-        raise FieldError(
+        raise FileError(
             f"{filename} is a tape of format {shown(head.get('format'))}, and this diffsim reads {FORMAT}",
             Span.of_caller(),
             hint="save it anew with this version of diffsim",
@@ -64,7 +72,7 @@ def load_tape(filename: str) -> LoadedTape:
     differing = [n for n in SAME_BITS if head["options"].get(n) != getattr(session.options, n)]
     if differing:
         wanted = ", ".join(f"{n}={head['options'].get(n)}" for n in differing)
-        raise FieldError(
+        raise FileError(
             f"{filename} was saved with {wanted}, and would give other results here",
             Span.of_caller(),
             hint=f"call ds.init({wanted}) first",
@@ -90,7 +98,7 @@ def _read(filename: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             raise TypeError("options")
         return head, contents
     except OSError as error:
-        raise FieldError(
+        raise FileError(
             f"{filename} cannot be read: {error.strerror or error}",
             Span.of_caller(),
             hint="name a file that tape.save has written",
@@ -99,9 +107,9 @@ def _read(filename: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise _damaged(filename, fault) from None
 
 
-def _damaged(filename: str, fault: BaseException) -> FieldError:
+def _damaged(filename: str, fault: BaseException) -> ArgumentError:
     why = f"there is no {fault}" if isinstance(fault, KeyError) else fault
-    return FieldError(
+    return FileError(
         f"{filename} is no tape that diffsim saved, or is damaged: {why}",
         Span.of_caller(),
         hint="save the tape anew: tape.save(filename)",
@@ -338,7 +346,7 @@ class LoadedTape:
 
     def _seeds(self, loss: Field | None, grads: Mapping[Field, Any] | None) -> dict[Field, Any]:
         if not isinstance(grads, Mapping | None):
-            raise FieldError(
+            raise ArgumentError(
                 "grads is a dictionary",
                 Span.of_caller(),
                 hint="write tape.backward(grads={y: seed})",

@@ -19,8 +19,8 @@ from diffsim.ad.record.replaced import Replaced
 from diffsim.errors import (
     AutodiffError,
     DiffsimError,
-    FieldError,
     MissingGradientError,
+    OptionError,
     Span,
     shown,
 )
@@ -51,7 +51,7 @@ def parse_retain_grad(option: Any) -> bool | frozenset[Field]:
             [m for m in f.fields() if m.grad is not None] if isinstance(f, StructField) else [f]
         )
     if any(not isinstance(f, Field) for f in fields):
-        raise FieldError(
+        raise OptionError(
             f"retain_grad cannot be {shown(option)}",
             Span.of_caller(),
             hint="give it True, or a list of fields",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from diffsim.ad.schedules.actions import Action, Holdings, backward, forward
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, OptionError, Span, shown
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import Explained
 
@@ -166,7 +166,7 @@ def checkpoint_plan(
         disk: whether states are written to a disk.
 
     Raises:
-        FieldError: arguments that make no sense; too little memory.
+        ArgumentError: arguments that make no sense; too little memory.
     """
     where = Span.of_caller()
     tape = state_bytes if tape_bytes is None else tape_bytes
@@ -175,22 +175,22 @@ def checkpoint_plan(
         if number is None and name in ("snapshots", "memory"):
             continue
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise FieldError(
+            raise ArgumentError(
                 f"{name} is a whole number from 1 on, not {shown(number)}", where, hint="give one"
             )
     if snapshots is not None and memory is not None:
-        raise FieldError(
+        raise OptionError(
             "snapshots and memory are both given, and each says how much is held",
             where,
             hint="leave one of them out",
         )
     if schedule not in ("mixed", "binomial"):
-        raise FieldError(
+        raise OptionError(
             f"{shown(schedule)} has no plan", where, hint='it is "mixed" or "binomial"'
         )
     least = tape + (0 if disk else state_bytes)
     if memory is not None and memory < least:
-        raise FieldError(
+        raise ArgumentError(
             f"memory={memory} is too little for a state and the tape of one step",
             where,
             hint=f"give at least {least}",

@@ -9,7 +9,7 @@ import sys
 from ctypes import c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ushort, c_void_p
 from typing import Any
 
-from diffsim.errors import BackendError, Span
+from diffsim.errors import BackendError, OutOfMemoryError, Span
 
 c_ptr = ctypes.c_uint64  # an address on the device
 
@@ -125,7 +125,7 @@ class DriverError(BackendError):
         self.code = code
 
 
-class OutOfMemory(DriverError, MemoryError):
+class OutOfMemory(DriverError, OutOfMemoryError):
     """The device has no memory left for an allocation."""
 
     advice = (

@@ -24,13 +24,16 @@ from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.llvm.parameter_block import POOL
 from diffsim.ir.layout import strides_of
 from diffsim.ir.nodes import Atomic, Check, Const, Mem, Store, Task
-from diffsim.ir.print_format import NO_LOG
+from diffsim.ir.print_format import CheckKind
 from diffsim.ir.traversal import statements
 from diffsim.ir.types import bool_, size_of
 
 if TYPE_CHECKING:
     from diffsim.backends.llvm.lowering import FunctionLowering
 
+_NO_MEMORY = (
+    "no memory to note the updates of this loop, which are made in order (deterministic=True)"
+)
 # Blocks of a fixed size go round the bins, so updates that cluster in one region still spread over
 # the threads, and the size of the memory need not be known.
 BINS = 32
@@ -105,9 +108,8 @@ def log_update(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> No
     done = body.assign(
         f"call i1 @note_{word}(ptr {body.update_logs[s]}, i64 {offset}, {word} {v}, ptr {pool}, i64 %worker)"
     )
-    diagnostics.lower_check(
-        body, Check(Const(bool_, False), NO_LOG, (), s.span), done, [], exits=True
-    )
+    check = Check(Const(bool_, False), _NO_MEMORY, (), s.span, kind=CheckKind.UPDATE_LOG)
+    diagnostics.lower_check(body, check, done, [], exits=True)
 
 
 def _note_function(word: str, alias: str) -> str:

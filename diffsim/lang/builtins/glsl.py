@@ -41,8 +41,9 @@ from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.operators import folding
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
+from diffsim.lang.types.arrays import same_shape
 from diffsim.lang.types.linalg import elements, pack, shape
-from diffsim.lang.types.matrix import Matrix, in_python, same_shape, wrap
+from diffsim.lang.types.matrix import Matrix, in_python, wrap
 
 # ---- common functions, element by element
 

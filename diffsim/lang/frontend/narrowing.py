@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 
 from diffsim.ir.nodes import Check, Const, Value
-from diffsim.ir.print_format import DOES_NOT_FIT
+from diffsim.ir.print_format import CheckKind
 from diffsim.ir.types import ScalarType, converted, promote
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.host.source import SyntaxNode
@@ -91,8 +91,8 @@ def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> No
                 fits = b.named(
                     "and", fits, b.named("eq", b.named("lt", b.cast(one, to), 0), one < 0)
                 )
-            message = f"{name} holds {to}, and {{}} {DOES_NOT_FIT}"
-            b.add(Check(fits, message, (one,), b.span))
+            message = f"{name} holds {to}, and {{}} does not fit"
+            b.add(Check(fits, message, (one,), b.span, kind=CheckKind.NARROWING))
 
 
 def _warn(cx: TranslationContext, message: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.ir.nodes import Check, Const, Value
+from diffsim.ir.print_format import CheckKind
 from diffsim.ir.types import bool_, size_of
 from diffsim.lang.frontend import (
     assignments,
@@ -438,14 +439,16 @@ def _assert(cx: TranslationContext, node: ast.Assert) -> None:
     if not cx.debug or not isinstance(test, Value):
         return
     if not values:
-        cx.builder.add(Check(test, "".join(map(str, pieces)), (), cx.builder.span))
+        text, span = "".join(map(str, pieces)), cx.builder.span
+        cx.builder.add(Check(test, text, (), span, kind=CheckKind.ASSERTION))
         return
 
     def fail() -> None:
         # What is shown is computed only then, as in Python: an index in it may be out of bounds otherwise.
         shown, found = printing.message(cx, node.msg or node.test)
         never = cx.builder.const(False, bool_)
-        cx.builder.add(Check(never, "assertion failed", found, cx.builder.span, shown))
+        text, span = "assertion failed", cx.builder.span
+        cx.builder.add(Check(never, text, found, span, shown, CheckKind.ASSERTION))
 
     if_region(cx, test, lambda: None, fail, node)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, DtypeError, Span, shown
 from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
 from diffsim.lang.host.hooks import runtime
 from diffsim.public_names import PublicNames
@@ -102,7 +102,7 @@ def template() -> Template:
 def matrix_type(shape: tuple[int, ...], dtype: object) -> TensorType:
     """Make a tensor type; check its shape and dtype."""
     if any(isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**16 for n in shape):
-        raise FieldError(
+        raise ArgumentError(
             f"a vector or matrix has at least one element along each axis, not {shown(shape)}",
             Span.of_caller(),
             hint="write ds.types.vector(3, ds.f32) or ds.types.matrix(2, 3, ds.f32)",
@@ -125,7 +125,7 @@ def scalar_type(dtype: object) -> ScalarType:
         return runtime().default_ip()
     if dtype is bool:
         return bool_
-    raise FieldError(
+    raise DtypeError(
         f"{_in_words(dtype)} is not a type of numbers",
         Span.of_caller(),
         hint=_advice(dtype),

@@ -11,7 +11,7 @@ import copy
 import sys
 from typing import Any
 
-from diffsim.errors import DiffsimError, FieldError, Span
+from diffsim.errors import ArgumentError, DiffsimError, Span
 
 
 class Named:
@@ -56,9 +56,9 @@ class Bound:
         return getattr, (self.owner, self.__name__)
 
 
-def refuse(what: str, because: str, hint: str) -> FieldError:
+def refuse(what: str, because: str, hint: str) -> ArgumentError:
     """Return the error for an object that has no copies."""
-    return FieldError(
+    return ArgumentError(
         f"{what} cannot be copied by copy or deepcopy, nor pickled: {because}",
         Span.of_caller(),
         hint,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.errors import ArgumentError, KernelTypeError, Span, shown
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.unsupported import close_to
 from diffsim.tracebacks import UserError
@@ -103,7 +103,7 @@ def _misfit(
 def need_function(thing: object, what: str, hint: str) -> None:
     """Refuse objects that cannot be called."""
     if not callable(thing):
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is a function, and {shown(thing)} cannot be called", Span.of_caller(), hint
         )
 
@@ -113,19 +113,19 @@ def need_number(thing: Any, what: str, hint: str = "give a number, such as 1e-3"
     # bool is a subclass of int, but `eps=True` is a mistake. NaN fails the comparison below as well.
     right = isinstance(thing, (int, float, np.integer, np.floating)) and not isinstance(thing, bool)
     if thing is not None and not (right and abs(thing) < 1e300):
-        raise FieldError(f"{what} is a number, not {shown(thing)}", Span.of_caller(), hint)
+        raise ArgumentError(f"{what} is a number, not {shown(thing)}", Span.of_caller(), hint)
 
 
 def need_whole(thing: object, what: str, hint: str = "give a whole number") -> None:
     """Refuse objects that are not integers; None means the default."""
     if thing is not None and (isinstance(thing, bool) or not isinstance(thing, (int, np.integer))):
-        raise FieldError(f"{what} is a whole number, not {shown(thing)}", Span.of_caller(), hint)
+        raise ArgumentError(f"{what} is a whole number, not {shown(thing)}", Span.of_caller(), hint)
 
 
 def need_bool(thing: object, what: str) -> None:
     """Refuse objects other than True and False."""
     if not isinstance(thing, (bool, np.bool_)):
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is True or False, not {shown(thing)}", Span.of_caller(), f"write {what}=True"
         )
 
@@ -133,7 +133,7 @@ def need_bool(thing: object, what: str) -> None:
 def need_size(n: object) -> None:
     """Refuse sizes that a vector or matrix cannot have."""
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n < 2**16:
-        raise FieldError(
+        raise ArgumentError(
             f"a vector or matrix has 1 or more elements along an axis, not {shown(n)}",
             Span.of_caller(),
             hint="write ds.Vector.zero(ds.f32, 3), ds.Matrix.identity(ds.f32, 3); larger things are fields",
@@ -148,6 +148,6 @@ def is_one_of(thing: object, *choices: str) -> bool:
 def need_path(thing: object, what: str) -> None:
     """Refuse objects that cannot name a file."""
     if not isinstance(thing, (str, os.PathLike)) or not str(thing):
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is a text, not {shown(thing)}", Span.of_caller(), 'give a name: "out/result"'
         )

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from diffsim import locks
-from diffsim.errors import FieldError, KernelSyntaxError, Span
+from diffsim.errors import ArgumentError, KernelSyntaxError, Span
 from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.text import unfiled
 from diffsim.lang.text.compiled_source import Mangled, class_around, is_code_of, is_exactly
@@ -280,14 +280,14 @@ def check_runs(function: object, what: str, given: Sequence[str] | None = None) 
         given: the names of what it is called with; None: that is checked elsewhere.
 
     Raises:
-        FieldError: it is an async function or a generator; it takes other arguments.
+        ArgumentError: it is an async function or a generator; it takes other arguments.
     """
     # Objects with `__call__` and partial objects are functions too; what they call is looked at.
     call = function if inspect.isroutine(function) else vars(type(function)).get("__call__")
     if isinstance(function, functools.partial):
         call = function.func
     if call is not None and is_passive(call):
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is {_passive_in_words(call)}, and calling it would not run it",
             Span.of_caller(),
             hint="write it with a plain def, without async"
@@ -310,7 +310,7 @@ def _check_parameters(function: Callable[..., Any], what: str, given: Sequence[s
         signature.bind(*given)
     except TypeError:
         with_these = " and ".join(given) or "no arguments"
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is called with {with_these}, and its parameters are {signature}",
             Span.of_caller(),
             hint=f"write def function({', '.join(given)}): ...",

@@ -1,11 +1,14 @@
-"""The correspondence between operators of vectors and functions of NumPy; valid indices."""
+"""The correspondence between operators of vectors and functions of NumPy; indices and shapes that fit."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from diffsim.errors import AccessError, ArgumentError, KernelTypeError, Span, shown
 
 # Some of these have reflected operators (`"%d" % x`, complex), but nothing to do with vectors.
 _NO_NUMBERS = (type(None), str, bytes, complex, dict, set, type, np.dtype)
@@ -35,3 +38,28 @@ def answers(thing: object) -> bool:
     return not isinstance(thing, _NO_NUMBERS) and any(
         hasattr(kind, name) for name in ("__radd__", "__rmul__", "__rmatmul__")
     )
+
+
+def no_element(vector: Any, index: object) -> ArgumentError | AccessError:
+    """Return the error for an index at which a vector or matrix has no element."""
+    kind: type[ArgumentError | AccessError] = AccessError
+    try:
+        checked_index(index)
+        problem = f"index {shown(index)} is outside {vector}, which has shape {vector.shape}"
+    except TypeError:
+        kind = ArgumentError
+        problem = f"an index of {vector} is a whole number or a slice, not {shown(index)}"
+    rows = "" if vector.entries.ndim == 1 else f", those of a column at {vector.m - 1}"
+    hint = f"indices start at 0 and end at {len(vector.entries) - 1}{rows}"
+    return kind(problem, Span.of_caller(), hint)
+
+
+def same_shape(name: str, args: Sequence[object]) -> None:
+    """Refuse vectors and matrices of different shapes, which NumPy might broadcast."""
+    shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
+    if len(shapes) > 1:
+        raise KernelTypeError(
+            f"{name} cannot combine the shapes {' and '.join(map(str, shapes))}",
+            Span.of_caller(),
+            hint="it works element by element: all need the same shape",
+        )

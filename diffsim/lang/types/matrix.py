@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import DiffsimError, FieldError, KernelTypeError, Span, shown
+from diffsim.errors import (
+    AccessError,
+    ArgumentError,
+    DiffsimError,
+    KernelTypeError,
+    Span,
+    shown,
+)
 from diffsim.ir.op import Op, OpDispatch, Tracked
 from diffsim.ir.types import ScalarType, converted, from_numpy
 from diffsim.lang.host.annotations import scalar_type
@@ -22,7 +29,7 @@ from diffsim.lang.host.provenance import holds_field, marked, source_of
 from diffsim.lang.host.signatures import checked_methods, need_number, need_size
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types import linalg
-from diffsim.lang.types.arrays import OPERATORS, answers, checked_index
+from diffsim.lang.types.arrays import OPERATORS, answers, checked_index, no_element, same_shape
 from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entries, entry
 
@@ -80,7 +87,7 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
         provenance = source_of(arr)
         entries = _entries_of(arr)
         if entries is None:
-            raise FieldError(
+            raise ArgumentError(
                 "a vector or matrix is made of a list of numbers or of rows of equal length, not "
                 + shown(arr),
                 Span.of_caller(),
@@ -149,7 +156,7 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
         """Return the i-th unit vector of n elements, of integers where `dt` does not say."""
         need_size(n)
         if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < n:
-            raise FieldError(
+            raise AccessError(
                 f"a vector of {n} elements has no element {shown(i)}",
                 Span.of_caller(),
                 hint="elements are counted from 0: ds.Vector.unit(3, 0)",
@@ -205,7 +212,7 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:  # NumPy asks for a ValueError
-            raise FieldError(
+            raise ArgumentError(
                 "an array of a vector or matrix is always a copy",
                 Span.of_caller(),
                 hint="leave copy=False out",
@@ -240,8 +247,8 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
             try:
                 return marked(_python(self.entries[checked_index(index)]), self)
             except (IndexError, ValueError, TypeError):
-                raise self._no_element(index) from None
-        except FieldError as error:
+                raise no_element(self, index) from None
+        except (ArgumentError, AccessError) as error:
             error.leave_package()
             raise
 
@@ -250,7 +257,7 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
             checked_index(index)
             self.entries[index]  # read first: an index that does not exist has a message of its own
         except (IndexError, ValueError, TypeError):
-            raise self._no_element(index) from None
+            raise no_element(self, index) from None
         field = None if self.owner is None else self.owner()
         if field is None:
             self._assign(index, value)
@@ -260,19 +267,6 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
         changed._assign(index, value)
         field.set_components(self.at, self.entries, changed)
         _set(self, "entries", changed.entries)
-
-    def _no_element(self, index: object) -> FieldError:
-        try:
-            checked_index(index)
-            problem = f"index {shown(index)} is outside {self}, which has shape {self.shape}"
-        except TypeError:
-            problem = f"an index of {self} is a whole number or a slice, not {shown(index)}"
-        rows = "" if self.entries.ndim == 1 else f", those of a column at {self.m - 1}"
-        return FieldError(
-            problem,
-            Span.of_caller(),
-            hint=f"indices start at 0 and end at {len(self.entries) - 1}{rows}",
-        )
 
     def _assign(self, index: Any, value: Any) -> None:
         """Set elements that exist."""
@@ -284,7 +278,7 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
                 entries[index] = value if isinstance(value, int) else given
                 marked(self, self, value)
                 return
-        raise FieldError(
+        raise ArgumentError(
             f"element {shown(index)} of {self} cannot be set to {shown(value)}",
             Span.of_caller(),
             hint="its elements are integers: convert it, int(value), or make the vector of floats"
@@ -527,17 +521,6 @@ def _entries_of(rows: object, least: int = 1) -> np.ndarray | None:
         return made
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def same_shape(name: str, args: Sequence[object]) -> None:
-    """Refuse vectors and matrices of different shapes, which NumPy might broadcast."""
-    shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
-    if len(shapes) > 1:
-        raise KernelTypeError(
-            f"{name} cannot combine the shapes {' and '.join(map(str, shapes))}",
-            Span.of_caller(),
-            hint="it works element by element: all need the same shape",
-        )
 
 
 def owner_name(vector: Matrix) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, OptionError, Span, shown
 from diffsim.ir import types as ir_types
 from diffsim.ir.types import TensorType
 from diffsim.lang.host.annotations import (
@@ -31,7 +31,7 @@ def _element_shape(given: object, dtype: object, element_dim: int | None) -> tup
         return None
     shape = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if len(shape) > 2 or not all(n.__class__ is int and 1 <= n < 2**16 for n in shape):
-        raise FieldError(
+        raise ArgumentError(
             f"element_shape is the shape of a vector or matrix, not {shown(given)}",
             Span.of_caller(),
             hint="write (3,) for vectors of 3, (2, 2) for matrices, () for numbers",
@@ -40,7 +40,7 @@ def _element_shape(given: object, dtype: object, element_dim: int | None) -> tup
     wrong_type = isinstance(of_type, TensorType) and of_type.shape != shape
     if wrong_type or element_dim not in (None, len(shape)):
         other = f"dtype={of_type}" if wrong_type else f"element_dim={element_dim}"
-        raise FieldError(
+        raise ArgumentError(
             f"element_shape={shown(given)} and {other} mean different elements",
             Span.of_caller(),
             hint="give one of them",
@@ -95,13 +95,13 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
             dtype = scalar_type(dtype)
         # Checked here, as the annotation is evaluated at the user's own line.
         if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
-            raise FieldError(
+            raise ArgumentError(
                 f"ndim is a number of axes, not {shown(ndim)}",
                 Span.of_caller(),
                 hint="write ndim=1, 2, ...",
             )
         if element_dim not in (None, 0, 1, 2) or isinstance(element_dim, bool):
-            raise FieldError(
+            raise ArgumentError(
                 f"element_dim is 0, 1 or 2, not {shown(element_dim)}",
                 Span.of_caller(),
                 hint="0 for numbers, 1 for vectors, 2 for matrices",
@@ -109,7 +109,7 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
         if needs_grad is not None:
             need_bool(needs_grad, "needs_grad")
         if not is_one_of(boundary, "unsafe", "clamp"):
-            raise FieldError(
+            raise OptionError(
                 f'boundary is "unsafe" or "clamp", not {shown(boundary)}',
                 Span.of_caller(),
                 hint='write boundary="clamp" for the nearest index inside the array; '

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, DtypeError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType, an, bool_, from_numpy, tensor
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.copying import Named
@@ -57,7 +57,7 @@ class StructType(Named, metaclass=PublicNames):
         self.members: dict[str, ScalarType | TensorType | StructType] = {}
         self.methods = methods
         if not members:
-            raise FieldError(
+            raise ArgumentError(
                 f"{name} has no members",
                 Span.of_caller(),
                 hint="write ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)",
@@ -66,7 +66,7 @@ class StructType(Named, metaclass=PublicNames):
             t = as_of_now(given)
             # `particles.shape` and its like would be ambiguous; names with underscores belong to Python.
             if member in _RESERVED or member in methods or member.startswith("_"):
-                raise FieldError(
+                raise ArgumentError(
                     f"a member of {name} cannot be called {member}",
                     Span.of_caller(),
                     hint="fields of structs have a method or an attribute of that name"
@@ -77,7 +77,9 @@ class StructType(Named, metaclass=PublicNames):
             self.members[member] = t if plain else scalar_type(t)
 
     def __call__(self, *args: object, **kwargs: object) -> Struct:
-        given = self.bind(args, kwargs, lambda text, hint: FieldError(text, Span.of_caller(), hint))
+        given = self.bind(
+            args, kwargs, lambda text, hint: ArgumentError(text, Span.of_caller(), hint)
+        )
         made = {}
         for member, t in self.members.items():
             thing = given.get(member)
@@ -86,7 +88,7 @@ class StructType(Named, metaclass=PublicNames):
             if isinstance(t, StructType):
                 thing = t() if thing is None else thing
                 if not isinstance(thing, Struct) or thing._type is not t:
-                    raise FieldError(
+                    raise ArgumentError(
                         f"{member} of {self.__name__} is a {t.__name__}, not {describe(thing)}",
                         Span.of_caller(),
                         hint=f"write {member}={t.__name__}(...)",
@@ -101,7 +103,7 @@ class StructType(Named, metaclass=PublicNames):
                     raise self._no_fractions(member, t, thing)
                 made_of = made_of.cast(t.scalar)
                 if made_of.entries.shape != t.shape:
-                    raise FieldError(
+                    raise ArgumentError(
                         f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
                         Span.of_caller(),
                         hint="give a list of that shape",
@@ -120,7 +122,7 @@ class StructType(Named, metaclass=PublicNames):
         if thing is None:
             return 0
         if not isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
-            raise FieldError(
+            raise ArgumentError(
                 f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
                 Span.of_caller(),
                 hint="give one number",
@@ -129,16 +131,18 @@ class StructType(Named, metaclass=PublicNames):
             raise self._no_fractions(member, t, thing)
         # 2**1023 is the largest power of two that a double holds: a float member takes no longer integer.
         if isinstance(thing, int) and not (t.holds(thing) and abs(thing) < 2**1023):
-            raise FieldError(
+            raise DtypeError(
                 f"{member} of {self.__name__} is {an(t)}, and {shown(thing)} does not fit into it",
                 Span.of_caller(),
                 hint="give the member a wider type, such as ds.i64",
             )
         return thing
 
-    def _no_fractions(self, member: str, t: ScalarType | TensorType, thing: object) -> FieldError:
+    def _no_fractions(
+        self, member: str, t: ScalarType | TensorType, thing: object
+    ) -> ArgumentError:
         """Return the error for a float where the member is an integer."""
-        return FieldError(
+        return DtypeError(
             f"{member} of {self.__name__} is {an(t)}, {shown(thing)} would lose its fraction",
             Span.of_caller(),
             hint="convert it: int(value), v.cast(ds.i32)",
@@ -336,7 +340,7 @@ def dataclass(cls: type) -> StructType:
     has the members of its parents first, and their methods; parents are structs or plain classes.
     """
     if not isinstance(cls, type):
-        raise FieldError(
+        raise ArgumentError(
             "ds.dataclass decorates a class: the annotations in it are the members of a struct",
             Span.of_caller(),
             hint="write it above a class, or make the type with ds.types.struct(pos=..., mass=ds.f32)",
@@ -364,7 +368,7 @@ def _members(cls: type) -> dict[str, Any]:
         return inspect.get_annotations(cls, eval_str=True)
     except NameError as problem:
         itself = problem.name == cls.__name__
-        raise FieldError(
+        raise ArgumentError(
             f"a member of {cls.__name__} is a {cls.__name__} itself, without end"
             if itself
             else f"the annotations of {cls.__name__} name {problem.name}, which is not defined",
@@ -379,13 +383,13 @@ def _check_fits(cls: type, name: str, thing: object, members: Mapping[str, objec
     """Refuse what can be no part of a struct."""
     special = name.startswith("__") and name.endswith("__")
     if inspect.isfunction(thing) and special and name not in _OF_PYTHON:
-        raise FieldError(
+        raise ArgumentError(
             f"{cls.__name__}.{name} would never be called: structs are made and computed with by diffsim",
             Span.of_caller(),
             hint="give it a name of its own, and call it by that",
         )
     if name in members and not isinstance(thing, Func):
-        raise FieldError(
+        raise ArgumentError(
             f"{cls.__name__}.{name} has a default value, which members of structs cannot have",
             Span.of_caller(),
             hint="leave it out: members that are not given are 0",
@@ -417,7 +421,7 @@ def _as_method(function: Any) -> Func:
     if isinstance(function, Func):
         return function
     if not isinstance(function, types.FunctionType):
-        raise FieldError(
+        raise ArgumentError(
             f"a method of a struct is a function, not {shown(function)}",
             Span.of_caller(),
             hint='write __struct_methods={"area": area}, with a def area(self) above it',
@@ -440,7 +444,7 @@ def nameless_struct(members: Mapping[str, Any]) -> Struct:
 def _type_of(thing: Any) -> ScalarType | TensorType | StructType:
     """Return the type of a member with this value: numbers have the default ones."""
     if isinstance(as_of_now(thing), (ScalarType, TensorType, StructType)):
-        raise FieldError(
+        raise ArgumentError(
             f"ds.Struct takes values, and {shown(thing)} is a type",
             Span.of_caller(),
             hint="types of members make a struct type: ds.types.struct(mass=ds.f32)",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.errors import ArgumentError, KernelTypeError, Span, shown
 from diffsim.ir.types import TensorType, an
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.provenance import source_of
@@ -22,7 +22,7 @@ class Vector:
     def __new__(cls, arr: object, dt: object = None) -> Matrix:  # type: ignore[misc]
         made = Matrix(arr, dt)
         if made.entries.ndim != 1:
-            raise FieldError(
+            raise ArgumentError(
                 "a vector has one axis", Span.of_caller(), hint="for rows and columns use ds.Matrix"
             )
         return made

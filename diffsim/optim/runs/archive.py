@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import ArgumentError, DtypeError, FieldError, FileError, Span
 from diffsim.lang.host.signatures import checked, need_path
 from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types.descriptions import describe
@@ -37,7 +37,7 @@ def save(path: Any, /, *fields: Any, **named: Any) -> None:
         named: stored under these names. A field of structs is stored as "name.member" for each member.
 
     Raises:
-        FieldError: a field without a name, two of one name; the file cannot be written.
+        ArgumentError: a field without a name, two of one name; the file cannot be written.
     """
     need_path(path, "the path")
     write_arrays(path, {name: f.to_numpy() for name, f in _named(fields, named).items()})
@@ -55,7 +55,7 @@ def load(path: Any, /, *fields: Any, **named: Any) -> None:
         named: read from what is stored under these names. The file may hold others as well.
 
     Raises:
-        FieldError: there is no such file, or it is no file of arrays; a name is missing, a shape or a
+        ArgumentError: there is no such file, or it is no file of arrays; a name is missing, a shape or a
             type differs.
     """
     need_path(path, "the path")
@@ -137,7 +137,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of a file.
 
     Raises:
-        FieldError: it cannot be read, or is another kind of file.
+        ArgumentError: it cannot be read, or is another kind of file.
     """
     name = os.fsdecode(path)
     try:
@@ -147,7 +147,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray[Any, Any]]:
                 return {key: found[key] for key in found.files}
         reason = "it holds a single array without a name"
     except FileNotFoundError:
-        raise FieldError(
+        raise FileError(
             f"{name}: there is no such file",
             Span.of_caller(),
             hint="name a file that ds.save has written",
@@ -155,7 +155,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray[Any, Any]]:
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         # Of any other file NumPy says that it may be loaded as a pickle, which may run any program.
         reason = "it is no archive of arrays" if "If you trust" in str(error) else str(error)
-    raise FieldError(
+    raise FileError(
         f"{name} is not a file that ds.save has written: {reason}",
         Span.of_caller(),
         hint="name one that it has written; pictures and other data are read by their own libraries",
@@ -167,7 +167,7 @@ def check_array(path: Any, arrays: Mapping[str, Any], name: str, f: Field) -> No
     file, wanted = os.fsdecode(path), f.shape + f.element
     if name not in arrays:
         close = close_to(name, list(arrays))
-        raise FieldError(
+        raise ArgumentError(
             f"{file} holds no {name}; it holds {', '.join(arrays) or 'nothing'}",
             Span.of_caller(),
             hint=f"did you mean {close}? Write {close}={f.name}"
@@ -182,7 +182,7 @@ def check_array(path: Any, arrays: Mapping[str, Any], name: str, f: Field) -> No
             hint="make the field in the shape in which it was stored",
         )
     if array.dtype != f.dtype.numpy:
-        raise FieldError(
+        raise DtypeError(
             f"{name} is {array.dtype} in {file}, and {f.name} is {f.dtype}",
             Span.of_caller(),
             hint=f'convert it yourself: {f.name}.from_numpy(numpy.load(path)["{name}"])',

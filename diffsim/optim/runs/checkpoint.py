@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, warn
+from diffsim.errors import ArgumentError, FileError, Span, warn
 from diffsim.optim.runs.archive import check_array, read_arrays, write_arrays
 from diffsim.optim.runs.fingerprint import differences, fingerprint
 from diffsim.optim.runs.random_state import random_state, restore_random_state
@@ -68,12 +68,12 @@ class Checkpoint:
         """Set fields, optimiser and random numbers to the checkpoint; return losses and counters.
 
         Raises:
-            FieldError: it is no checkpoint, or that of another training; nothing was changed.
+            ArgumentError: it is no checkpoint, or that of another training; nothing was changed.
         """
         arrays = read_arrays(self.path)
         for name in ("losses", "counters", "random"):
             if name not in arrays:
-                raise FieldError(
+                raise FileError(
                     f"{self.path} is not a checkpoint of ds.optim.train",
                     Span.of_caller(),
                     hint="name the folder of a training: out=..., or begin anew with resume=False",
@@ -96,7 +96,7 @@ class Checkpoint:
         for name in arrays:
             if name.startswith(("parameter/", "state/")) and name not in self.fields:
                 kind, _, key = name.partition("/")
-                raise FieldError(
+                raise ArgumentError(
                     f"{self.path} has a {kind} {key}, which this training has not",
                     Span.of_caller(),
                     hint="give the same fields, or begin anew with resume=False",
@@ -105,7 +105,7 @@ class Checkpoint:
         if before != self._names and sorted(map(str, before.values())) == sorted(
             map(str, self._names.values())
         ):
-            raise FieldError(
+            raise ArgumentError(
                 f"the parameters of {self.path} are {_listed(before)}, and here they are "
                 f"{_listed(self._names)}",
                 Span.of_caller(),

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FileError, Span
 from diffsim.runtime.files import write_text
 
 COLUMNS = ("iteration", "loss", "best", "gradient_norm", "learning_rate", "seconds")
@@ -32,7 +32,7 @@ class Log:
         try:
             self._file = path.open("a", encoding="utf-8", buffering=1)  # line by line
         except OSError as error:
-            raise FieldError(
+            raise FileError(
                 f"{path} cannot be written: {error.strerror or error}",
                 Span.of_caller(),
                 hint="name another folder: out=...",

@@ -8,7 +8,7 @@ from typing import Any
 
 from diffsim.ad.reverse.seeds import check_loss
 from diffsim.ad.tape import Tape
-from diffsim.errors import AutodiffError, FieldError, KernelStateError, Span
+from diffsim.errors import ArgumentError, AutodiffError, FieldError, KernelStateError, Span
 from diffsim.lang.host.signatures import need_bool, need_function
 from diffsim.lang.host.source import check_runs
 from diffsim.optim.runs.repeatable import Repeatable
@@ -59,7 +59,7 @@ class Objective:
 
         Raises:
             AutodiffError: and its kind: a gradient cannot be given.
-            FieldError: there is no loss, or the program writes to a parameter.
+            ArgumentError: there is no loss, or the program writes to a parameter.
         """
         if session.tape is not None:
             raise AutodiffError(
@@ -139,7 +139,7 @@ class Objective:
             tape.backward(loss)
             return float(loss.value)
         if loss is None:
-            raise FieldError(
+            raise ArgumentError(
                 "the program returns nothing, and no loss is named",
                 Span.of_caller(),
                 hint="return the field of the loss, or name it: loss=loss",

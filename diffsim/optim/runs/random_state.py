@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import ArgumentError, Span
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.session import session
 
@@ -20,7 +20,7 @@ def checked_generators(given: Any) -> list[np.random.Generator]:
     found = [] if given is None else list(found)
     for g in found:
         if not isinstance(g, np.random.Generator):
-            raise FieldError(
+            raise ArgumentError(
                 f"generators are those of numpy.random.default_rng, not {describe(g)}",
                 Span.of_caller(),
                 hint="write generators=[random]; numpy.random.* and random.* are kept by themselves",
@@ -47,11 +47,11 @@ def restore_random_state(text: str, generators: Sequence[np.random.Generator], p
     """Let all random numbers go on from a state.
 
     Raises:
-        FieldError: it is that of another seed, or of other generators.
+        ArgumentError: it is that of another seed, or of other generators.
     """
     state = json.loads(text)
     if state["seed"] != session.options.random_seed:
-        raise FieldError(
+        raise ArgumentError(
             f"{path} is of ds.init(random_seed={state['seed']}), and the seed is "
             f"{session.options.random_seed} now",
             Span.of_caller(),
@@ -60,7 +60,7 @@ def restore_random_state(text: str, generators: Sequence[np.random.Generator], p
     mine = [g.bit_generator.state["bit_generator"] for g in generators]
     theirs = [s["bit_generator"] for s in state["generators"]]
     if mine != theirs:
-        raise FieldError(
+        raise ArgumentError(
             f"{path} is of a training with the generators {theirs}, and there are {mine} now",
             Span.of_caller(),
             hint="give the same generators, or begin anew with resume=False",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, Span, shown
 from diffsim.ir.ops import sqrt
 from diffsim.ir.types import f64
 from diffsim.lang.builtins.intrinsics import cast, grouped, static
@@ -47,7 +47,7 @@ class Adam(Optimizer):
         self.betas = _checked_betas(betas)
         need_number(eps, "eps")
         if eps is None or eps < 0:
-            raise FieldError(
+            raise ArgumentError(
                 f"eps is a number from 0 on, not {eps}", Span.of_caller(), "write 1e-8"
             )
         self.eps = float(eps)
@@ -70,7 +70,7 @@ def _checked_betas(betas: Any) -> tuple[float, float]:
         need_number(beta, "each of betas")
         right = right and beta is not None and 0 <= beta < 1
     if not right:
-        raise FieldError(
+        raise ArgumentError(
             f"betas are two numbers from 0 to below 1, not {shown(betas)}",
             Span.of_caller(),
             hint="write betas=(0.9, 0.999)",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.field_ops import clone
-from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.errors import ArgumentError, AutodiffError, Span, shown
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.signatures import checked_methods, need_number
 from diffsim.lang.host.unsupported import Explained, no_assignment
@@ -62,7 +62,7 @@ class Optimizer(Explained, metaclass=PublicNames):
         self.lr = lr
         need_number(clip_norm, "clip_norm")
         if clip_norm is not None and not clip_norm > 0:
-            raise FieldError(
+            raise ArgumentError(
                 f"clip_norm is greater than 0, not {clip_norm}",
                 Span.of_caller(),
                 hint="leave it out for no clipping",
@@ -160,10 +160,10 @@ class Optimizer(Explained, metaclass=PublicNames):
         """Go on from a state that `state_dict` returned, with the same fields and options.
 
         Raises:
-            FieldError: the state is that of other fields or of another optimiser; nothing was changed.
+            ArgumentError: the state is that of other fields or of another optimiser; nothing was changed.
         """
         if not isinstance(state, Mapping):
-            raise FieldError(
+            raise ArgumentError(
                 f"the state of an optimiser is a dictionary, not {describe(state)}",
                 Span.of_caller(),
                 hint="give what state_dict() returned",
@@ -196,8 +196,8 @@ class Optimizer(Explained, metaclass=PublicNames):
                 raise _other_state(f"{key} is {theirs.dtype} in the state, and {mine.dtype} here")
 
 
-def _other_state(why: str, hint: str | None = None) -> FieldError:
-    return FieldError(
+def _other_state(why: str, hint: str | None = None) -> ArgumentError:
+    return ArgumentError(
         f"this is not a state of this optimiser: {why}",
         Span.of_caller(),
         hint=hint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from diffsim.errors import FieldError, MissingGradientError, Span
+from diffsim.errors import ArgumentError, DtypeError, FieldError, MissingGradientError, Span
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
@@ -22,7 +22,7 @@ def named_fields(given: Any) -> dict[str, Field]:
         The fields by their keys in the dictionary, or their places in the list ("0"); members are "0.member".
 
     Raises:
-        FieldError: something else, nothing, whole numbers, or a field that is given twice.
+        ArgumentError: something else, nothing, whole numbers, or a field that is given twice.
         MissingGradientError: a field has no gradient.
     """
     found: dict[str, Field] = {}
@@ -39,7 +39,7 @@ def named_fields(given: Any) -> dict[str, Field]:
                 hint="give a field, a list of fields or a dictionary of them: ds.optim.Adam([w, b])",
             )
     if not found:
-        raise FieldError(
+        raise ArgumentError(
             "there is no parameter to optimise",
             Span.of_caller(),
             hint="give fields with needs_grad=True: ds.optim.Adam([w, b])",
@@ -80,7 +80,7 @@ def _check(fields: Mapping[str, Field]) -> None:
     seen: dict[int, str] = {}
     for key, f in fields.items():
         if not f.dtype.is_float:
-            raise FieldError(
+            raise DtypeError(
                 f"{f.name} holds whole numbers ({f.dtype}), and only floats can be optimised",
                 Span.of_caller(),
                 hint="leave it out, or make it a field of ds.f32 or ds.f64",

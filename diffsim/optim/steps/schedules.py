@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import ArgumentError, Span
 from diffsim.lang.host.signatures import checked, need_number, need_whole
 from diffsim.lang.host.source import check_runs
 
@@ -78,7 +78,7 @@ def rate_at(schedule: Schedule, step: int) -> float:
     """Return the learning rate of a step.
 
     Raises:
-        FieldError: the schedule gives something that is no rate.
+        ArgumentError: the schedule gives something that is no rate.
     """
     rate = schedule(step)
     _need_rate(rate, f"the learning rate of step {step}")
@@ -89,13 +89,13 @@ def _need_rate(rate: float, what: str) -> None:
     hint = "give a number from 0 on, such as 0.01"
     need_number(rate, what, hint)
     if rate is None or rate < 0:
-        raise FieldError(f"{what} is a number from 0 on, not {rate}", Span.of_caller(), hint)
+        raise ArgumentError(f"{what} is a number from 0 on, not {rate}", Span.of_caller(), hint)
 
 
 def _need_steps(steps: int, what: str) -> None:
     need_whole(steps, what)
     if steps is None or steps < 1:
-        raise FieldError(
+        raise ArgumentError(
             f"{what} is a whole number from 1 on, not {steps}",
             Span.of_caller(),
             hint=f"write {what}=100",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import ArgumentError, Span
 from diffsim.ir.types import f64
 from diffsim.lang.builtins.intrinsics import cast, grouped, static
 from diffsim.lang.host.func import func
@@ -39,13 +39,13 @@ class SGD(Optimizer):
         need_number(momentum, "momentum")
         need_bool(nesterov, "nesterov")
         if momentum is None or not 0 <= momentum < 1:
-            raise FieldError(
+            raise ArgumentError(
                 f"momentum is a number from 0 to below 1, not {momentum}",
                 Span.of_caller(),
                 hint="write momentum=0.9",
             )
         if nesterov and not momentum:
-            raise FieldError(
+            raise ArgumentError(
                 "nesterov=True needs a momentum", Span.of_caller(), hint="write momentum=0.9"
             )
         super().__init__(fields, lr, clip_norm, ("velocity",) if momentum else ())

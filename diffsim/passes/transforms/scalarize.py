@@ -134,7 +134,8 @@ class _Scalarizer:
             b.add(Print(self.flat(s.order), s.pieces, self.flat(s.values), s.span))
         else:
             assert isinstance(s, Check)
-            b.add(Check(self.one(s.cond), s.message, self.flat(s.values), s.span, s.pieces))
+            values = self.flat(s.values)
+            b.add(Check(self.one(s.cond), s.message, values, s.span, s.pieces, s.kind))
 
     def access(self, s: Load | Store | Atomic) -> None:
         """Emit an access as one for each component."""

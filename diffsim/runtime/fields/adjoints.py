@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
+from diffsim.errors import (
+    ArgumentError,
+    AutodiffError,
+    FieldError,
+    MissingGradientError,
+    Span,
+)
 from diffsim.ir.op import Tracked
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked
@@ -123,7 +129,7 @@ def narrow_dual(f: Field) -> Field:
     """Return `f.dual`.
 
     Raises:
-        FieldError: it has none, or was in a block with several tangents since.
+        ArgumentError: it has none, or was in a block with several tangents since.
     """
     if not f.declares_dual and not f.placed:
         f.add_dual()  # Taichi's programs place it beside its field: .place(x, x.dual)
@@ -142,7 +148,7 @@ def narrow_dual(f: Field) -> Field:
     return made
 
 
-def no_dual(f: Field | StructField) -> FieldError:
+def no_dual(f: Field | StructField) -> ArgumentError:
     """Return the error for reading the dual of a field that has none."""
     name = f._found_name or "x"
     has_floats = any(m.dtype.is_float and not m.is_dual for m in f.fields())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import DtypeError, FieldError, OptionError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.signatures import checked, need_bool
@@ -77,7 +77,7 @@ def checked_order(order: object, rank: int) -> tuple[int, ...]:
 def check_float(dtype: ScalarType, what: str) -> None:
     """Refuse a gradient or dual of integers."""
     if not dtype.is_float:
-        raise FieldError(
+        raise DtypeError(
             f"a field of {dtype} cannot have a {what}",
             Span.of_caller(),
             hint="only floats have derivatives: use ds.f32 or ds.f64",
@@ -110,7 +110,7 @@ def make_field(
             hint='write name="x"',
         )
     if layout is not None and not (isinstance(layout, str) and layout in (Layout.AOS, Layout.SOA)):
-        raise FieldError(
+        raise OptionError(
             f"{shown(layout)} is not a layout",
             Span.of_caller(),
             hint="use ds.Layout.AOS or ds.Layout.SOA",
@@ -186,7 +186,7 @@ def field(
         layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
 
     Raises:
-        FieldError: a shape, type or option that makes no sense; no memory.
+        ArgumentError: a shape, type or option that makes no sense; no memory.
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):

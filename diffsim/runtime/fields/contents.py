@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import FieldError, OptionError, Span, shown
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.types.matrix import Matrix
@@ -60,7 +60,7 @@ class WholeContents:
             try:
                 dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
             except Exception:  # whatever NumPy says of it, or the thing itself
-                raise FieldError(
+                raise OptionError(
                     f"dtype={shown(dtype)} is not possible for {self.in_words()}",
                     Span.of_caller(),
                     hint="give a type of NumPy, such as np.float64",

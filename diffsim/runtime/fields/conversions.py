@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, memory_size, shown
+from diffsim.errors import (
+    AccessError,
+    ArgumentError,
+    DtypeError,
+    FieldError,
+    OutOfMemoryError,
+    Span,
+    memory_size,
+    shown,
+)
 from diffsim.ir.layout import shown_index
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an, tensor
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def refuse_mask(array: object, where: str) -> None:
-    """Raise FieldError for an array of NumPy some of whose elements do not count."""
+    """Raise ArgumentError for an array of NumPy some of whose elements do not count."""
     # Masked arrays would be copied with what is under the mask, silently.
     if isinstance(array, np.ndarray) and hasattr(array, "mask"):  # np.ma would be imported for it
         raise FieldError(
@@ -89,7 +98,7 @@ def _numbers(field: Field, key: tuple[Any, ...] | list[Any]) -> tuple[int, ...]:
             ) from None
         # No negative indices: kernels have none, and the same expression should mean the same in both.
         if not 0 <= k - first < n:
-            raise FieldError(
+            raise AccessError(
                 f"index {shown(tuple(key) if len(key) > 1 else k)} is outside {field.name}, "
                 f"which has shape {field.shape}",
                 Span.of_caller(),
@@ -130,7 +139,7 @@ def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str
     """Return the elements for a part of a field of this shape as an array.
 
     Raises:
-        FieldError: of another shape or type, with a mask, or with numbers that do not fit.
+        ArgumentError: of another shape or type, with a mask, or with numbers that do not fit.
     """
     refuse_mask(value, name)
     given = array_of(value)
@@ -142,7 +151,7 @@ def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str
             hint=_of_shape(field, value, shape),
         )
     if not np.can_cast(given.dtype, field.dtype.numpy, "same_kind"):  # never floats to integers
-        raise FieldError(
+        raise DtypeError(
             f"an element of {field.name} is {an(field.dtype)}, "
             f"an array of {given.dtype} cannot be copied into it",
             Span.of_caller(),
@@ -186,14 +195,14 @@ def scalar_of(field: Field, value: object) -> Any:
         value = float(value)  # type: ignore[arg-type]
     t = an(field.dtype)
     if not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
-        raise FieldError(
+        raise DtypeError(
             f"an element of {field.name} is {t}, not {describe(value)}",
             Span.of_caller(),
             hint="give one number; all elements are set by from_numpy",
         )
     # A fraction is never dropped without the user's word.
     if field.dtype.is_int and isinstance(value, (float, np.floating)):
-        raise FieldError(
+        raise DtypeError(
             f"an element of {field.name} is {t}, {shown(value)} would lose its fraction",
             Span.of_caller(),
             hint="convert it: int(value)",
@@ -212,13 +221,13 @@ def element_of(field: Field, value: object) -> Any:
         # An integer beyond 64 bits becomes an object for NumPy.
         if isinstance(value, int) and made.dtype.kind == "O":
             raise _does_not_fit(field, value)
-        raise FieldError(
+        raise DtypeError(
             f"an element of {field.name} is {t}, not {shown(value)}",
             Span.of_caller(),
             hint="give a list of that shape, or one number for all components",
         )
     if field.dtype.is_int and made.dtype.kind == "f":
-        raise FieldError(
+        raise DtypeError(
             f"an element of {field.name} is {t}, {shown(value)} would lose its fractions",
             Span.of_caller(),
             hint="convert it: int(value)",
@@ -247,8 +256,8 @@ def _fits(field: Field, number: int) -> bool:
         return False
 
 
-def _does_not_fit(field: Field, number: int) -> FieldError:
-    return FieldError(
+def _does_not_fit(field: Field, number: int) -> ArgumentError:
+    return DtypeError(
         f"an element of {field.name} is {an(field.dtype)}, and {shown(number)} does not fit into it",
         Span.of_caller(),
         hint="declare the field with a wider type, such as ds.i64"
@@ -264,7 +273,7 @@ def kept(field: Any) -> Any:
         # The array given may change after the statement; the tape's replay needs it as it was.
         return storage.snapshot()
     except MemoryError:
-        raise FieldError(
+        raise OutOfMemoryError(
             f"there is no memory for the tape to keep what was written to {field.name}: it takes "
             f"{memory_size(storage.layout.nbytes)}",
             Span.of_caller(),
@@ -350,7 +359,7 @@ def check_copy(field: Field, other: Any) -> None:
             hint="arrays are copied by from_numpy",
         )
     if not np.can_cast(other.dtype.numpy, field.dtype.numpy, "same_kind"):
-        raise FieldError(
+        raise DtypeError(
             f"an element of {field.name} is {an(field.dtype)}, one of {other.name} {an(other.dtype)}",
             Span.of_caller(),
             hint="convert in a kernel with ds.cast",

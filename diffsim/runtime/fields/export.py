@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from diffsim import tracebacks
-from diffsim.errors import BackendError, FieldError, Span
+from diffsim.errors import BackendError, FieldError, MissingPackageError, Span
 from diffsim.ir.layout import packed_strides
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.types.descriptions import describe
@@ -61,7 +61,7 @@ def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
         raise BackendError(
             f"pycuda cannot be used here: {problem}",
             Span.of_caller(),
-            hint='install it: pip install "diffsim[cuda]"; x.__dlpack__ and x.to_numpy() need nothing',
+            hint='install it: pip install "diffsim-lang[cuda]"; x.__dlpack__ and x.to_numpy() need nothing',
         ) from None
     form, width = storage.layout, storage.layout.dtype.bytes
     with storage.device.driver.current():  # pycuda asks for the GPU of the current context
@@ -298,13 +298,13 @@ def pytorch() -> Any:
     """Import PyTorch.
 
     Raises:
-        BackendError: it is not installed.
+        MissingPackageError: it is not installed.
     """
     if not _is_installed("torch"):
-        raise BackendError(
+        raise MissingPackageError(
             "PyTorch is not installed",
             Span.of_caller(),
-            hint='install it: pip install "diffsim[torch]"',
+            hint='install it: pip install "diffsim-lang[torch]"',
         )
     import torch
 

@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends.native.pool import closed, wait
-from diffsim.errors import DiffsimError, FieldError, Span, memory_size, shown
+from diffsim.errors import (
+    DiffsimError,
+    FieldError,
+    OutOfMemoryError,
+    Span,
+    memory_size,
+    shown,
+)
 from diffsim.ir.nodes import Mem
 from diffsim.ir.op import Tracked
 from diffsim.ir.sparse import Place
@@ -208,7 +215,7 @@ class Field(
             return session.backend.new_storage(form)
         except (MemoryError, ValueError, OverflowError):
             left = session.device.free_memory_text()
-            raise FieldError(
+            raise OutOfMemoryError(
                 f"there is no memory for {self.name} of shape {shown(form.shape)}: it takes "
                 f"{memory_size(form.nbytes)}{left and ', and ' + left}",
                 Span.of_caller(),

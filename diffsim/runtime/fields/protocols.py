@@ -75,7 +75,7 @@ class FieldProtocols:
         def node(self) -> Any: ...
 
     def _not_placed(self) -> NoReturn:
-        """Raise FieldError: the field has no memory."""
+        """Raise ArgumentError: the field has no memory."""
         if self.destroyed:
             raise FieldError(
                 f"{self.name} was given up: the tree that it was placed in is destroyed",
@@ -189,7 +189,7 @@ class FieldProtocols:
     # ---- NumPy
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:  # NumPy's protocol asks for a ValueError; FieldError is one
+        if copy is False:  # NumPy's protocol asks for a ValueError; this is one
             raise FieldError(
                 f"an array of {self.in_words()} is always a copy",
                 Span.of_caller(),

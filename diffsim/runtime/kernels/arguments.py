@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span, shown
+from diffsim.errors import ArgumentError, KernelSyntaxError, KernelTypeError, Span, shown
 from diffsim.ir.layout import packed_strides
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.op import Tracked
@@ -167,7 +167,7 @@ def _value_type(hint: object, source: Source, name: str) -> Type:
         return hint
     try:
         return scalar_type(hint)
-    except FieldError:
+    except ArgumentError:
         raise KernelSyntaxError(
             f"{describe(hint)} is not a type for "
             + ("a result" if name == "return" else f"the parameter {name}"),
@@ -180,7 +180,7 @@ def _value_type(hint: object, source: Source, name: str) -> Type:
 def _result_form(result: object, source: Source) -> ResultForm | None:
     try:
         return flattening.result_form(result)
-    except FieldError as problem:
+    except ArgumentError as problem:
         raise KernelSyntaxError(
             problem.message, source.parameter("return"), hint="write (ds.f32, ds.i32)"
         ) from None

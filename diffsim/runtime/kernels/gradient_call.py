@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from diffsim import locks
 from diffsim.errors import (
+    ArgumentError,
     AutodiffError,
     DiffsimError,
-    FieldError,
     GlobalDataAccessError,
     MissingGradientError,
     Span,
@@ -212,7 +212,7 @@ class GradientCall:
         # Integers and booleans of NumPy are fine as cotangents; complex numbers and objects are not.
         found = array_of(returned)
         if found.shape != result.dtype.shape or found.dtype.kind not in "biuf":
-            raise FieldError(
+            raise ArgumentError(
                 f"{self.name} returns {an(result.dtype)}, and its gradient cannot be "
                 f"{describe(returned)}",
                 Span.of_caller(),

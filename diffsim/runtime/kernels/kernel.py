@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import (
+    ArgumentError,
     AutodiffError,
     DiffsimError,
-    FieldError,
     KernelTypeError,
+    OptionError,
     Span,
     shown,
 )
@@ -154,7 +155,7 @@ class Kernel(Named, metaclass=PublicNames):
             # only once the object is gone. `bound` in place of `self` keeps no cycle through the callback.
             mine = weakref.ref(owner, lambda _: bound.pop(number, None))
         except TypeError:
-            raise FieldError(
+            raise ArgumentError(
                 f"objects of class {type(owner).__name__} cannot have kernels as methods",
                 Span.of_caller(),
                 hint="the class must allow weak references",
@@ -417,7 +418,7 @@ class Kernel(Named, metaclass=PublicNames):
 
     def _only(self, args: tuple[object, ...]) -> Specialization:
         if not isinstance(args, (tuple, list)):
-            raise FieldError(
+            raise ArgumentError(
                 f"args is a tuple of the arguments of a launch, not {shown(args)}",
                 Span.of_caller(),
                 hint=f"write {self.source.name}.ir(args=(1, 2.0))",
@@ -544,7 +545,7 @@ def kernel(fn: Callable[..., Any] | None = None, *, simplicity: str | None = Non
             refuses their gradients; the option of `ds.init` if left out.
     """
     if simplicity is not None and not is_one_of(simplicity, "strict", "relaxed"):
-        raise FieldError(
+        raise OptionError(
             f"simplicity cannot be {shown(simplicity)}",
             Span.of_caller(),
             hint='give it "strict" or "relaxed"',

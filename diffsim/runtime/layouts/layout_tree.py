@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, Span, shown
 from diffsim.ir.nodes import Mem
 from diffsim.ir.sparse import Level, Place
 from diffsim.lang.host.copying import refuse
@@ -251,7 +251,7 @@ class Node(NodeLike, metaclass=PublicNames):
         return self
 
     def check_open(self) -> None:
-        """Raise FieldError if nothing can be added to the tree any more."""
+        """Raise ArgumentError if nothing can be added to the tree any more."""
         if self._path()[0].finalized:
             raise FieldError(
                 "this tree of fields is complete: finalize() was called",
@@ -386,7 +386,7 @@ class Node(NodeLike, metaclass=PublicNames):
         return tuple(sizes[a] for a in sorted(sizes))
 
 
-def _other_shape(f: Field, given: tuple[int, ...], shape: tuple[int, ...]) -> FieldError:
+def _other_shape(f: Field, given: tuple[int, ...], shape: tuple[int, ...]) -> ArgumentError:
     what = "dual" if f.is_dual else "gradient"
     return FieldError(
         f"{f.name} is placed with shape {given}, and its field has shape {shape}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diffsim.errors import LEVELS, FieldError, Said, Span, shown
+from diffsim.errors import LEVELS, OptionError, Said, Span, shown
 from diffsim.lang.host.signatures import checked
 
 TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LEVELS
@@ -16,7 +16,7 @@ TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL = LEVELS
 
 def _number(level: Any) -> int:
     if not isinstance(level, str) or level not in LEVELS:
-        raise FieldError(
+        raise OptionError(
             f"there is no level {shown(level)}",
             Span.of_caller(),
             hint="choose one of ds." + ", ds.".join(name.upper() for name in LEVELS),

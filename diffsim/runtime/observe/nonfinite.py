@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import AccessError, Span
+from diffsim.errors import KernelArithmeticError, Span
 from diffsim.ir import nodes
 from diffsim.ir.layout import shown_index
 from diffsim.ir.nodes import Atomic, Const, Mem, Store, Value
@@ -327,7 +327,7 @@ class FiniteWatch:
         """Look at what a launch has stored.
 
         Raises:
-            AccessError: an operation made a number that is not finite.
+            KernelArithmeticError: an operation made a number that is not finite.
         """
         flat = self._field.storage.flat
         if not flat[0]:
@@ -341,14 +341,14 @@ class FiniteWatch:
         if found is not None:
             raise self._error(found, args)
 
-    def _error(self, found: Found, args: tuple[Any, ...]) -> AccessError:
+    def _error(self, found: Found, args: tuple[Any, ...]) -> KernelArithmeticError:
         launch = self.name(args)
         if self._adjoint:
             launch = f"the adjoint of {launch}"
         thing = dict(self._parts(args)).get(found.store.mem, (None, None))[0]
         message, line = found.message(launch, thing)
         hint = found.hint(adjoint=self._adjoint)
-        return AccessError(
+        return KernelArithmeticError(
             message,
             line,
             hint=f"{hint}; where such numbers are meant, ds.init(debug=True, check_nan=False)",

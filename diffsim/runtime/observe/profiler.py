@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, OptionError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool
 from diffsim.lang.host.unsupported import no_attribute
 from diffsim.public_names import names_of_module
@@ -140,7 +140,7 @@ def print_kernel_profiler_info(mode: str = "count") -> None:
         mode: "count": a line for each kernel; "trace": one for each launch, in their order.
     """
     if not is_one_of(mode, "count", "trace"):
-        raise FieldError(
+        raise OptionError(
             f"mode={shown(mode)} is not possible", Span.of_caller(), hint='it is "count" or "trace"'
         )
     found = table()
@@ -177,7 +177,7 @@ def query_kernel_profiler_info(name: Any) -> KernelTime:
     """Return the times of the kernel of this name: `counter`, `min`, `max`, `avg` [ms]."""
     if not isinstance(name, str):  # a kernel would be found under no name, and have no launches
         known = getattr(name, "__name__", "step")
-        raise FieldError(
+        raise ArgumentError(
             f"a kernel is asked for by its name, not by {shown(name)}",
             Span.of_caller(),
             hint=f'write ds.profiler.query_kernel_profiler_info("{known}")',
@@ -199,7 +199,7 @@ def clear_scoped_profiler_info() -> None:
 
 def _check_enabled() -> None:
     if not session.options.kernel_profiler:
-        raise FieldError(
+        raise ArgumentError(
             "no launch was measured",
             Span.of_caller(),
             hint="write ds.init(kernel_profiler=True) at the start of the program",

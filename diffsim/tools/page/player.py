@@ -141,7 +141,7 @@ class Player(Explained, metaclass=PublicNames):
         """Write the page.
 
         Raises:
-            FieldError: there is nothing on it, or too much; it cannot be written there.
+            ArgumentError: there is nothing on it, or too much; it cannot be written there.
         """
         target = path_of(path, "the page", (".html", ".htm"))
         if not self._panels:

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import ArgumentError, Span, shown
 from diffsim.lang.host.signatures import need_path
 from diffsim.runtime.fields.field import Field
 
 
-def refuse(message: str, hint: str) -> FieldError:
+def refuse(message: str, hint: str) -> ArgumentError:
     """Return the error for something that a tool cannot take, with the user's line."""
-    return FieldError(message, Span.of_caller(), hint)
+    return ArgumentError(message, Span.of_caller(), hint)
 
 
 def as_array(thing: Any, what: str) -> np.ndarray:
@@ -27,7 +27,7 @@ def as_array(thing: Any, what: str) -> np.ndarray:
         what: its name in messages.
 
     Raises:
-        FieldError: it holds something else than numbers.
+        ArgumentError: it holds something else than numbers.
     """
     hint = "give a field, an array, or a list of numbers"
     if isinstance(thing, Field):
@@ -47,7 +47,7 @@ def stacked(thing: Any, what: str) -> np.ndarray:
     """Return frames as one array; they may be a list of fields or arrays of one shape.
 
     Raises:
-        FieldError: there are none, or their shapes differ.
+        ArgumentError: there are none, or their shapes differ.
     """
     if isinstance(thing, (list, tuple)) or (
         isinstance(thing, Iterable) and not hasattr(thing, "shape")
@@ -69,7 +69,7 @@ def need_positive(thing: Any, what: str, hint: str) -> float:
     """Return a positive number as a float.
 
     Raises:
-        FieldError: it is something else.
+        ArgumentError: it is something else.
     """
     right = isinstance(thing, (int, float, np.integer, np.floating)) and not isinstance(thing, bool)
     if not right or not 0 < thing < 1e300:
@@ -86,7 +86,7 @@ def path_of(thing: Any, what: str, endings: Iterable[str] = ()) -> Path:
         endings: those that are possible, such as ".png"; all if left out.
 
     Raises:
-        FieldError: it cannot name a file, or its ending is none of them.
+        ArgumentError: it cannot name a file, or its ending is none of them.
     """
     need_path(thing, f"the name of {what}")
     path = Path(os.fspath(thing))

@@ -54,7 +54,7 @@ def table(cmap: str) -> np.ndarray:
     """Return 255 colours of a colour map, and grey for NaN: (256, 3), u8.
 
     Raises:
-        FieldError: there is no such colour map.
+        ArgumentError: there is no such colour map.
     """
     maps = importlib.import_module("matplotlib").colormaps
     if not isinstance(cmap, str) or cmap not in maps:
@@ -71,7 +71,7 @@ def colour_of(thing: Any) -> tuple[int, int, int]:
     """Return a colour given as 0xRRGGBB, "#rrggbb" or a name of matplotlib's, as three bytes.
 
     Raises:
-        FieldError: it is no colour.
+        ArgumentError: it is no colour.
     """
     if isinstance(thing, (int, np.integer)) and 0 <= thing < 1 << 24:
         return int(thing) >> 16, int(thing) >> 8 & 255, int(thing) & 255

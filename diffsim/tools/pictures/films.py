@@ -75,7 +75,7 @@ def mp4(frames: Iterable[np.ndarray], rate: float) -> bytes:
         rate: frames a second.
 
     Raises:
-        FieldError: there is no ffmpeg here, or it fails.
+        ArgumentError: there is no ffmpeg here, or it fails.
     """
     program = find_ffmpeg()
     if program is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import shown
+from diffsim.errors import FileError, Span, shown
 from diffsim.lang.host.signatures import checked, need_whole
 from diffsim.runtime.files import write_file
 from diffsim.tools.pictures.arrays import as_array, path_of, refuse
@@ -87,7 +87,7 @@ def imread(filename: Any, channels: int = 0) -> np.ndarray:
         (width, height, channels), u8; the pixel (0, 0) is at the bottom left.
 
     Raises:
-        FieldError: there is no such file, or it is no image.
+        FileError: there is no such file, or it is no image.
     """
     path = path_of(filename, "the image")
     need_whole(channels, "channels", "give 1, 3 or 4, or leave it out")
@@ -97,8 +97,9 @@ def imread(filename: Any, channels: int = 0) -> np.ndarray:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise refuse(
+        raise FileError(
             f"{path} cannot be read: {error.strerror or error}",
+            Span.of_caller(),
             f"name an image that is there; relative names count from {os.getcwd()}",
         ) from None
     try:
@@ -107,8 +108,10 @@ def imread(filename: Any, channels: int = 0) -> np.ndarray:
             image = importlib.import_module("PIL.ImageOps").exif_transpose(file)
             rows = _rows_of(image, channels)
     except Exception as error:  # Pillow raises errors of many classes for damaged files
-        raise refuse(
-            f"{path} is no image that can be read: {error}", "give a PNG or a JPEG"
+        raise FileError(
+            f"{path} is no image that can be read: {error}",
+            Span.of_caller(),
+            "give a PNG or a JPEG",
         ) from None
     return from_rows(rows)
 
@@ -136,7 +139,7 @@ def imwrite(img: Any, filename: Any) -> None:
         filename: where; the folder is made if it is not there.
 
     Raises:
-        FieldError: another shape or type; an ending that names no format; it cannot be written there.
+        ArgumentError: another shape or type; an ending that names no format; it cannot be written there.
     """
     path = path_of(filename, "the image", _FORMATS)
     write_file(path, encoded(to_rows(as_bytes(img, "img")), _FORMATS[path.suffix.lower()]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Check, Const, For, If, Mem, Value, zero
-from diffsim.ir.print_format import LIST_IS_FULL
+from diffsim.ir.print_format import CheckKind
 from diffsim.ir.sparse import Level, Place, is_active
 from diffsim.ir.types import i32, u8
 from diffsim.lang.frontend import expressions
@@ -222,7 +222,8 @@ def append(
     assert old is not None
     fits = b.named("lt", old, most)
     if cx.debug:
-        b.add(Check(fits, LIST_IS_FULL, (), b.span))
+        message = "a list of a dynamic is full"
+        b.add(Check(fits, message, (), b.span, kind=CheckKind.FULL_LIST))
     with b.block() as made:
         for (f, _), v in zip(targets, values, strict=True):
             mem = cx.use(f._mem)

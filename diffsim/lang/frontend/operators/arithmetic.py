@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.ir.builder import Operand
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.ops import matmul, transpose
-from diffsim.ir.print_format import DIVIDED_BY_0, NEGATIVE_POWER, OVERFLOWS
+from diffsim.ir.print_format import CheckKind
 from diffsim.ir.types import an, i64
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.narrowing import bounds_of
@@ -110,7 +110,8 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
         # A constant other than 0 needs no check at run time.
         if not isinstance(one, Const) or one.value == 0:
             some = cx.builder.named("ne", one, 0)
-            cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
+            message, span = "an integer is divided by 0", cx.builder.span
+            cx.builder.add(Check(some, message, (), span, kind=CheckKind.DIVISION))
 
 
 _OVERFLOWING = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
@@ -130,7 +131,8 @@ def _check_overflow(
             continue
         one = b.named("extract", found, *place) if place else found
         fits = _fits(cx, kind, x, y, one)
-        b.add(Check(fits, f"{{}} {_OVERFLOWING[kind]} {{}} in {t} {OVERFLOWS}", (x, y), b.span))
+        message = f"{{}} {_OVERFLOWING[kind]} {{}} in {t} overflows"
+        b.add(Check(fits, message, (x, y), b.span, kind=CheckKind.OVERFLOW))
 
 
 def _ends(kind: type[ast.operator], x: tuple[int, int], y: tuple[int, int]) -> list[int]:
@@ -200,7 +202,8 @@ def _power(cx: TranslationContext, a: Operand, b: Operand, node: SyntaxNode) -> 
         raise _negative_power(cx, node)
     if cx.debug and isinstance(b, Value) and b.type.scalar.kind != "u":
         possible = cx.builder.named("ge", b, 0)
-        cx.builder.add(Check(possible, NEGATIVE_POWER, (b,), cx.span(node)))
+        message, span = "an integer to the power {} is no integer", cx.span(node)
+        cx.builder.add(Check(possible, message, (b,), span, kind=CheckKind.NEGATIVE_POWER))
     return cx.builder.named("int_pow", a, b)
 
 
