@@ -93,12 +93,22 @@ It takes longer than all other passes together (0.7 s of 1 s for functions of a 
 faster for it. Shorter kernels do: two-dimensional MPM.
 """
 
-_THRESHOLDS = ("-alias-set-saturation-threshold=4000", "-vectorize-scev-check-threshold=128")
-"""LLVM's limits for the work of its loop vectorizer, for the whole process.
+_OPTIONS = (
+    "-alias-set-saturation-threshold=4000",
+    "-vectorize-scev-check-threshold=128",
+    "-post-RA-scheduler=false",
+    "-dag-maps-huge-region=400",
+)
+"""Options of LLVM, for the whole process.
 
-Above 250 accesses it takes all of them for one set that may overlap, whatever their scopes say, and above 16
-checks at run time it gives up. A lane that computes eight tangents has more of both, and took five times as
-long for it.
+The loop vectorizer takes all accesses above 250 for one set that may overlap, whatever their scopes say, and
+gives up above 16 checks at run time. A lane that computes eight tangents has more of both, and took five
+times as long for it.
+
+The scheduler that runs behind the register allocator takes time as the square of a block's length, three
+fifths of all for an unrolled layer of 16 x 16, and processors that reorder instructions themselves gain
+nothing by it. The one before it compares all accesses to memory of a block, 1,000 by default, with one
+another.
 """
 
 # Behind the object file: the length of the list of imported names, and a magic number that tells a
@@ -131,8 +141,8 @@ def _initialise() -> bool:
     global _initialised, _has_vector_math
     with _init_lock:
         if not _initialised:
-            for threshold in _THRESHOLDS:
-                llvm.set_option("", threshold)
+            for option in _OPTIONS:
+                llvm.set_option("", option)
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
             llvm.initialize_native_asmparser()
