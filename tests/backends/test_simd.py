@@ -590,3 +590,66 @@ def test_floats_become_integers_as_vectors(t, cpu):
     np.testing.assert_array_equal(y.to_numpy(), converted(given, t))
     if t is ds.i32:  # for others it depends on the processor
         assert re.search(r"fptosi <\d+ x float>", Jit().optimized(convert.llvm()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("cells", ["neighbours", "own colour", "mixed"])
+def test_sweeps_in_colours(cells, threads):
+    """Cells that read those of the other colour run wide; those that read their own one after the other."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64, cpu_max_num_threads=threads, rules="lifted")
+    h, w = 37, 41
+    x, b = (ds.field(ds.f64, shape=(h, w), needs_grad=True) for _ in range(2))
+    far, near = {"neighbours": (1, 1), "own colour": (1, 2), "mixed": (3, 2)}[cells]
+
+    @ds.kernel
+    def sweep(color: ds.i32, n: ds.i32):
+        for i, j in ds.ndrange((3, n - 3), (3, w - 3)):
+            if (i - j) % 2 == color:
+                x[i, j] = 0.3 * (x[i - far, j] + x[i, j + near]) + ds.sin(b[i, j])
+
+    def expected(x, b, color, back=False):
+        cells = [(i, j) for i in range(3, h - 3) for j in range(3, w - 3) if (i - j) % 2 == color]
+        for i, j in reversed(cells) if back else cells:
+            if back:
+                g, x[i, j] = x[i, j], 0.0
+                x[i - far, j] += 0.3 * g
+                x[i, j + near] += 0.3 * g
+            else:
+                x[i, j] = 0.3 * (x[i - far, j] + x[i, j + near]) + np.sin(b[i, j])
+        return x
+
+    start, values = floats((h, w)), floats((h, w), 1)
+    x.from_numpy(start)
+    b.from_numpy(values)
+    assert is_wide(sweep, 1, h) == (cells == "neighbours")
+    if cells != "neighbours":
+        return
+    np.testing.assert_allclose(x.to_numpy(), expected(start, values, 1), rtol=1e-13)
+    assert found_wide(sweep._only((1, h)).derivative.ir)
+    x.grad.from_numpy(start)
+    sweep.grad(1, h)
+    np.testing.assert_allclose(
+        x.grad.to_numpy(), expected(start, values, 1, back=True), rtol=1e-12, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("t", [ds.i8, ds.i32, ds.i64, ds.u8, ds.u32])
+def test_quotients_by_powers_of_two(t, cpu):
+    """Of all signs, against Python; by 1 and by the largest power of the type as well."""
+    ends = t.limits
+    numbers = sorted({int(k) for k in (*ends, *range(-9 if ends[0] else 0, 10), ends[1] // 2)})
+    powers = (1, 2, 8, 1 << (t.bits - 2))
+    x = cpu.field(t, shape=len(numbers))
+    found = cpu.Matrix.field(2, len(powers), t, shape=len(numbers))
+
+    @cpu.kernel
+    def divide():
+        for i in x:
+            for k in cpu.static(range(4)):
+                found[i][0, k] = x[i] // t(powers[k])
+                found[i][1, k] = x[i] % t(powers[k])
+
+    x.from_numpy(np.array(numbers, t.numpy))
+    divide()
+    wanted = [[[n // p for p in powers], [n % p for p in powers]] for n in numbers]
+    np.testing.assert_array_equal(found.to_numpy(), np.array(wanted, t.numpy))

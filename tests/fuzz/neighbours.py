@@ -132,8 +132,10 @@ class Maker:
         self.of, self.to = self.r.sample(range(PLANES), 2)
         for _ in range(self.r.randint(1, 3)):
             self.local(d)
-        kind = self.pick("u", "u", "u", "w", "w", "in place", "scatter", "sums")
-        if kind == "u":
+        kind = self.pick("u", "u", "u", "w", "w", "in place", "colours", "scatter", "sums")
+        if kind == "colours":
+            self.colours(d)
+        elif kind == "u":
             self.put(d, f"u[{self.to}, i, j] {self.pick('=', '=', '+=')} 0.6 * {self.expr()}")
         elif kind == "w":
             value = self.pick(
@@ -154,6 +156,23 @@ class Maker:
             self.put(d, f"{self.pick('r[i]', 'q[j]', 's[None]')} += 0.1 * {self.expr()}")
         if self.r.random() < 0.2:
             self.put(d, f"w[{self.to}, i, j] = w[{self.to}, i, j] * {self.number()}")
+
+    def colours(self, d):
+        """Cells of one colour read those of the others, in place."""
+        m = self.pick(2, 2, 2, 4, 3)
+        turned = self.pick("+", "-", "+" if m == 3 else "+ 3 *")
+        test = f"(i {turned} j) % {m} == {self.pick('0', '1', f'n % {m}')}"
+        if self.r.random() < 0.3:
+            test = test.replace("% 2", "& 1").replace("% 4", "& 3")
+        self.put(d, f"if {self.pick('0 < i and ', '0 < i and ', '')}{test}:")
+        inside = "0 < i and i < H - 1 and 0 < j and j < W - 1"
+        self.put(d + 1, f"if {inside}:")
+        near = [f"u[{self.to}, {at}]" for at in ("i - 1, j", "i + 1, j", "i, j + 1", "i, j - 1")]
+        terms = " + ".join(self.r.sample(near, self.r.randint(1, 4)))
+        value = f"0.3 * ({terms}) + {self.pick('0.0', self.expr())}"
+        if self.r.random() < 0.3:
+            value = f"0.4 * u[{self.to}, i, j] + {value}"
+        self.put(d + 2, f"u[{self.to}, i, j] {self.pick('=', '=', '+=')} {value}")
 
     def local(self, d):
         name = f"a{next(self.names)}"

@@ -165,6 +165,9 @@ def integer_power_reference(a: Any, n: Any) -> Any:
 def floor_divide(a: Value, b: Value) -> Value:
     """Return the quotient rounded down, as Python's `//`."""
     if not a.type.is_float:
+        bits = _bits_of_power(b)
+        if bits is not None:
+            return emit("int_shr", a, _like(bits, b)) if bits else a
         quotient = emit("truncdiv", a, b)
         if a.type.kind == "u":
             return quotient
@@ -184,6 +187,9 @@ def floor_divide(a: Value, b: Value) -> Value:
 def python_modulo(a: Value, b: Value) -> Value:
     """Return the remainder with the sign of b, as Python's `%`."""
     if not a.type.is_float:
+        bits = _bits_of_power(b)
+        if bits is not None:
+            return emit("bit_and", a, _like((1 << bits) - 1, b))
         remainder = emit("raw_mod", a, b)
         if a.type.kind == "u":
             return remainder
@@ -193,6 +199,17 @@ def python_modulo(a: Value, b: Value) -> Value:
     zero = emit("select", b < 0, _like(-0.0, b), _like(0.0, b))
     moved = emit("select", _signs_differ(remainder, b), remainder + b, remainder)
     return emit("select", emit("eq", remainder, 0), zero, moved)
+
+
+def _bits_of_power(b: Value) -> int | None:
+    """Return n where b is the constant 2 ** n.
+
+    The quotient and the remainder are the first and the last bits then, also of negative numbers in two's
+    complement: one instruction. And that lanes differ (`if (i + j) % 2 == c`) is seen behind this stage too.
+    """
+    if not isinstance(b, Const) or b.type.shape or b.value <= 0 or int(b.value) & int(b.value) - 1:
+        return None
+    return int(b.value).bit_length() - 1
 
 
 def _signs_differ(remainder: Value, divisor: Value) -> Value:

@@ -49,6 +49,7 @@ from diffsim.ir.schedules import Packed, Privatized
 from diffsim.ir.traversal import blocks, iterations, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import affine_forms
+from diffsim.passes.analysis.dependence import distances
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import written_by_others
 from diffsim.passes.transforms.packing import find_packed
@@ -69,6 +70,8 @@ _SLOW = ("div", "sqrt", "rsqrt")
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
 _ACCESSES = (Load, Store, Atomic)
+_MOST_PAIRS = 64
+"""Accesses to one memory that the dependence test is asked about."""
 _ALWAYS = False
 """For tests: whether all tasks are vectorized that may be."""
 
@@ -118,6 +121,7 @@ def _could_pay(task: Task) -> bool:
         or _is_min_or_max(task)
         or _is_long(task)
         or _scatters(task)
+        or _reads_what_it_writes(task)
     )
 
 
@@ -137,6 +141,15 @@ def _scatters(task: Task) -> bool:
     steps = _Estimate(task, divergent_values(task))
     anywhere = sum(steps.step(s.mem, s.index, task.axes[-1]) is None for s in updates)
     return spared >= max(anywhere, 1)
+
+
+def _reads_what_it_writes(task: Task) -> bool:
+    """Whether lanes read a memory beside what they write there: a sweep in colours, `if (i + j) % 2 == c`.
+
+    LLVM would have to know that no lane finds what another one has written.
+    """
+    ownership = written_by_others(task)
+    return any(isinstance(s, Load) and not ownership.is_own(s) for s in task_statements(task))
 
 
 def _is_long(task: Task) -> bool:
@@ -179,8 +192,18 @@ def _is_legal(task: Task) -> bool:
         # A temporary is one element for all lanes, and what it holds in between is visible to each.
         if isinstance(s, (Store, Atomic)) and s.mem.kind == "temp":
             return False
+    return _lanes_are_apart(task, found)
+
+
+def _lanes_are_apart(task: Task, found: list[Stmt]) -> bool:
+    """Whether what a lane loads or stores, no other lane changes."""
     ownership = written_by_others(task)
-    return all(ownership.is_own(s) for s in found if isinstance(s, (Load, Store)))
+    open_ = [s for s in found if isinstance(s, (Load, Store)) and not ownership.is_own(s)]
+    writes = [s for s in found if isinstance(s, (Store, Atomic))]
+    pairs = [(s, w) for s in open_ for w in writes if w.mem is s.mem]
+    return len(pairs) <= _MOST_PAIRS and all(
+        distances(task, s, w).same(task.axes) for s, w in pairs
+    )
 
 
 class _Estimate:
@@ -236,6 +259,9 @@ class _Estimate:
         # Plain updates of consecutive elements are a vector load, an addition and a store.
         if step == 1 and cost == 2:
             return _LANES * cost, 2
+        if step == 1:
+            # So they are where the launch has one thread; elsewhere idle lanes cost nothing.
+            return _LANES * cost, _LANES * cost // 4
         if step == 0 and s.op == "add":
             return _LANES * cost, _SLOT_ADD_COST if s in self.meeting else 10 + cost
         return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
