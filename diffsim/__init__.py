@@ -7,7 +7,7 @@ is right, or it is refused with an error that names the line.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from diffsim import ad, errors, math, optim, tools
+from diffsim import ad, errors, math, optim, tools, types
 from diffsim import gui as _gui
 from diffsim import jax as jax
 from diffsim import torch as torch
@@ -162,7 +162,6 @@ from diffsim.lang.host.hooks import RuntimeHooks as _RuntimeHooks
 from diffsim.lang.host.hooks import install as _install
 from diffsim.lang.host.unsupported import absent as _absent
 from diffsim.lang.types.matrix import Matrix
-from diffsim.lang.types.namespace import types
 from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
 from diffsim.optim.runs.archive import load, save

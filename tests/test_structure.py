@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parent
 # public_names, tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime
 # <- {ad, algorithms, gui, linalg, optim, tools}
 # <- bridges <- {torch, jax} <- __init__ <- commands <- __main__
-# math, names of the language under a name of its own, stands beside __init__
+# math and types, names of the language under names of their own, stand beside __init__
 _BASE = {"errors", "locks", "parameters", "public_names", "tracebacks"}
 _MIDDLE = {"lang", "passes", "backends"}
 _OUTER = {"ad", "algorithms", "gui", "linalg", "optim", "tools"}
@@ -38,9 +38,14 @@ MAY_IMPORT = {
     "runtime": {"ir"} | _BASE | _MIDDLE,
     **{part: {"ir", "runtime"} | _BASE | _MIDDLE | _OUTER - {part} for part in _OUTER},
     "math": {"ir", "lang"} | _BASE,
+    "types": {"ir", "lang"} | _BASE,
     "bridges": {"ad", "ir", "lang", "runtime"} | _BASE,
     **{library: {"bridges", "ir", "lang", "runtime"} | _BASE for library in _LIBRARIES},
-    "__init__": {"bridges", "ir", "math", "runtime"} | _LIBRARIES | _BASE | _MIDDLE | _OUTER,
+    "__init__": {"bridges", "ir", "math", "runtime", "types"}
+    | _LIBRARIES
+    | _BASE
+    | _MIDDLE
+    | _OUTER,
     "commands": {"__init__", "ir", "runtime"} | _BASE | _MIDDLE | _OUTER,
     "__main__": {"commands"},
 }

@@ -18,12 +18,12 @@ from diffsim.ir.ops import abs, ceil, floor, max, min, sqrt
 from diffsim.ir.types import f32, i32, u32
 from diffsim.lang.builtins.intrinsics import cast, ndrange
 from diffsim.lang.host.func import func
-from diffsim.lang.types.namespace import types
+from diffsim.lang.types.namespace import ndarray
 
-_Pixels = types.ndarray(u32, 2)
-_Colors = types.ndarray(u32, 1)
-_Numbers = types.ndarray(f32, 1)
-_Points = types.ndarray(f32, 2)
+_Pixels = ndarray(u32, 2)
+_Colors = ndarray(u32, 1)
+_Numbers = ndarray(f32, 1)
+_Points = ndarray(f32, 2)
 
 
 @func
@@ -178,7 +178,7 @@ _TILE = 16
 
 
 @HostKernel
-def gray(pixels: _Pixels, image: types.ndarray(ndim=2), scale: f32) -> None:
+def gray(pixels: _Pixels, image: ndarray(ndim=2), scale: f32) -> None:
     """Copy an image of numbers, whose first axis is x (to the right) and second y (up)."""
     height, width = pixels.shape[0], pixels.shape[1]
     for i, j in ndrange((height + _TILE - 1) // _TILE, (width + _TILE - 1) // _TILE):
@@ -189,7 +189,7 @@ def gray(pixels: _Pixels, image: types.ndarray(ndim=2), scale: f32) -> None:
 
 
 @HostKernel
-def colored(pixels: _Pixels, image: types.ndarray(ndim=3), scale: f32) -> None:
+def colored(pixels: _Pixels, image: ndarray(ndim=3), scale: f32) -> None:
     """Copy an image of two, three or four channels; where there is no blue, it is 0."""
     height, width = pixels.shape[0], pixels.shape[1]
     # Loaded from a channel that is there, whichever way the compiler takes.

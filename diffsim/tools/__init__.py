@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from diffsim.tools.pictures.colours import colormap
     from diffsim.tools.pictures.images import imread, imresize, imshow, imwrite
     from diffsim.tools.ply import PLYWriter
-    from diffsim.tools.progress import progress
+    from diffsim.tools.progress_bar import progress
     from diffsim.tools.video import VideoManager
 else:
     _MODULES = {
@@ -31,7 +31,7 @@ else:
         "plot_loss": "loss_plot",
         "Player": "page.player",
         "PLYWriter": "ply",
-        "progress": "progress",
+        "progress": "progress_bar",
         "save_figure": "loss_plot",
         "VideoManager": "video",
     }

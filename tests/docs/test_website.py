@@ -158,7 +158,7 @@ def test_notebooks_show_what_their_cells_print_and_draw(pages):
 
 def test_every_public_name_has_one_entry(pages):
     modules = {
-        f"ds.{m}" for m in "ad errors jax math optim profiler tools torch".split()
+        f"ds.{m}" for m in "ad errors jax math optim profiler tools torch types".split()
     }  # a page each
     entries = [
         anchor

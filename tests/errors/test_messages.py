@@ -176,7 +176,9 @@ def internal_names() -> re.Pattern[str]:
     names = {"bug", "InternalError", "NoneType", "ndarray object", "ufunc", "traceback", "IR"}
     for file in PACKAGE.rglob("*.py"):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and node.name not in dir(ds) + dir(ds.ad):
+            if isinstance(node, ast.ClassDef) and node.name not in dir(ds) + dir(ds.ad) + dir(
+                ds.types
+            ):
                 names.add(node.name)
     common = {"If", "For", "While", "Let", "Root", "Pass", "Special", "Source", "Same", "types"}
     return re.compile(rf"\b({'|'.join(sorted(map(re.escape, names - common)))})\b")

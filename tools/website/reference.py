@@ -58,8 +58,6 @@ def entries() -> dict[str, dict[str, Any]]:
     for module in MODULES:
         for name in public(getattr(diffsim, module)):
             found[module][f"ds.{module}.{name}"] = getattr(getattr(diffsim, module), name)
-    for name in public(diffsim.types):
-        found["types"][f"ds.types.{name}"] = getattr(diffsim.types, name)
     return found
 
 

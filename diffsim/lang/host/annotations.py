@@ -20,6 +20,37 @@ class Template:
     """Annotation of an argument that the kernel is compiled for: a field, a number, a function, an object."""
 
 
+class UsableBare:
+    """Base of classes whose calls make annotations, and which are annotations by themselves.
+
+    Type checkers take no calls in annotations: `a: ds.types.ndarray` is for them, and means the call.
+    """
+
+
+class template(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in programs
+    """Annotate an argument that the kernel is compiled for: a field, a constant, a function, an object.
+
+    Written `x: ds.template()`, or `x: ds.template`, as type checkers want it. The kernel is compiled anew for
+    each field or value that it gets. What a func does to a parameter `x: ds.template()` happens to the
+    caller's variable.
+
+    Args:
+        tensor: taken and ignored, as by Taichi.
+        dim: likewise.
+
+    Example:
+        @ds.kernel
+        def double(x: ds.template()):
+            for i in x:
+                x[i] *= 2.0
+    """
+
+    _public = ""
+
+    def __new__(cls, tensor: object = None, dim: object = None) -> Template:  # type: ignore[misc]
+        return Template()
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayAnnotation:
     """Annotation of an array of any size; type, axes and gradient are checked where given.
@@ -88,15 +119,12 @@ class DefaultTensor(metaclass=PublicNames):
 
 def as_of_now(t: object) -> Any:
     """Return a type given by a user, with types that follow the defaults resolved."""
+    if isinstance(t, type) and issubclass(t, UsableBare):
+        return t()
     # Resolved at each use: a kernel that is compiled after another `ds.init` has other types.
     if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
         return dataclasses.replace(t, dtype=t.dtype.now)
     return t.now if isinstance(t, DefaultTensor) else t
-
-
-def template() -> Template:
-    """Annotate an argument that the kernel is compiled for (a field, a constant, a function)."""
-    return Template()
 
 
 def matrix_type(shape: tuple[int, ...], dtype: object) -> TensorType:

@@ -1,28 +1,24 @@
-"""`ds.types`: the names by which users reach types."""
+"""Annotations and types that users make: the functions of `ds.types`."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+import typing
+from collections.abc import Callable
+from typing import Any
 
 from diffsim.errors import ArgumentError, OptionError, Span, shown
-from diffsim.ir import types as ir_types
 from diffsim.ir.types import TensorType
 from diffsim.lang.host.annotations import (
     ArrayAnnotation,
     DefaultTensor,
+    UsableBare,
     matrix_type,
     scalar_type,
-    template,
 )
 from diffsim.lang.host.signatures import checked_methods, is_one_of, need_bool
-from diffsim.lang.host.unsupported import absent
 from diffsim.lang.types.structs import StructType, struct_type
-from diffsim.tracebacks import entries
-
-
-class _Namespace(type):
-    def __getattr__(cls, name: str) -> NoReturn:
-        raise absent("diffsim.types", name, [n for n in vars(cls) if not n.startswith("_")])
+from diffsim.public_names import PublicNames
+from diffsim.tracebacks import entry
 
 
 def _element_shape(given: object, dtype: object, element_dim: int | None) -> tuple[int, ...] | None:
@@ -48,27 +44,26 @@ def _element_shape(given: object, dtype: object, element_dim: int | None) -> tup
     return shape
 
 
-@entries("struct")
-@checked_methods("ndarray vector matrix")
-class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(...)
-    """Types, and annotations for arguments; the scalar types are also names of diffsim itself."""
+@checked_methods("__new__")
+class ndarray(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in programs
+    """Annotate a NumPy array or `ds.ndarray`, passed without a copy.
 
-    f32 = float32 = ir_types.f32
-    f64 = float64 = ir_types.f64
-    i8 = int8 = ir_types.i8
-    i16 = int16 = ir_types.i16
-    i32 = int32 = ir_types.i32
-    i64 = int64 = ir_types.i64
-    u1 = ir_types.bool_
-    u8 = uint8 = ir_types.u8
-    u16 = uint16 = ir_types.u16
-    u32 = uint32 = ir_types.u32
-    u64 = uint64 = ir_types.u64
-    template = staticmethod(template)
-    sparse_matrix_builder = staticmethod(template)
+    An array of NumPy has no vectors: its last axes are those of an element.
 
-    @staticmethod
-    def ndarray(
+    Args:
+        dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
+        ndim: number of axes (without those of the element); any if left out.
+        element_dim: 0 for numbers, 1 for vectors, 2 for matrices; any if left out.
+        element_shape: (n,) for vectors, (n, m) for matrices; any if left out.
+        needs_grad: True refuses arrays without a gradient.
+        boundary: "unsafe": indices are inside the array, which `debug=True` checks; "clamp": an index
+            outside it means the nearest one inside.
+    """
+
+    _public = ""
+
+    def __new__(  # type: ignore[misc]
+        cls,
         dtype: object = None,
         ndim: int | None = None,
         element_dim: int | None = None,
@@ -77,19 +72,6 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
         needs_grad: bool | None = None,
         boundary: str = "unsafe",
     ) -> ArrayAnnotation:
-        """Annotate a NumPy array or `ds.ndarray`, passed without a copy.
-
-        An array of NumPy has no vectors: its last axes are those of an element.
-
-        Args:
-            dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
-            ndim: number of axes (without those of the element); any if left out.
-            element_dim: 0 for numbers, 1 for vectors, 2 for matrices; any if left out.
-            element_shape: (n,) for vectors, (n, m) for matrices; any if left out.
-            needs_grad: True refuses arrays without a gradient.
-            boundary: "unsafe": indices are inside the array, which `debug=True` checks; "clamp": an index
-                outside it means the nearest one inside.
-        """
         # A default type is resolved when the kernel is compiled, not here.
         if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):
             dtype = scalar_type(dtype)
@@ -120,24 +102,85 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
             dtype, ndim, element_dim, shape, needs_grad=bool(needs_grad), clamp=boundary == "clamp"
         )
 
-    @staticmethod
-    def vector(n: int, dtype: object) -> TensorType:
-        """Return the type of a vector of n scalars."""
+    def __class_getitem__(cls, key: Any) -> ArrayAnnotation:
+        return _subscripted(cls, key)
+
+
+@checked_methods("__new__")
+class vector(metaclass=PublicNames):  # noqa: N801
+    """Make the type of vectors of n scalars.
+
+    The type makes vectors, `vec3(1, 2, 3)`, fields and arrays of them, and annotates arguments and members.
+    For type checkers it is written `ds.types.vector[Literal[3], ds.f32]`.
+
+    Args:
+        n: number of elements.
+        dtype: their scalar type.
+
+    Raises:
+        FieldError: a size or a type that vectors cannot have.
+
+    Example:
+        vec3 = ds.types.vector(3, ds.f32)
+        x = vec3.field(shape=8)
+        x[0] = vec3(1.0, 2.0, 3.0)
+        assert x[0].norm_sqr() == 14.0
+    """
+
+    _public = ""
+
+    def __new__(cls, n: int, dtype: object) -> TensorType:  # type: ignore[misc]
         return matrix_type((n,), dtype)
 
-    @staticmethod
-    def matrix(n: int, m: int, dtype: object) -> TensorType:
-        """Return the type of a matrix of n rows and m columns."""
+    def __class_getitem__(cls, key: Any) -> TensorType:
+        return _subscripted(cls, key)
+
+
+@checked_methods("__new__")
+class matrix(metaclass=PublicNames):  # noqa: N801
+    """Make the type of matrices of n rows and m columns.
+
+    For type checkers it is written `ds.types.matrix[Literal[2], Literal[3], ds.f32]`.
+
+    Args:
+        n: number of rows.
+        m: number of columns.
+        dtype: the scalar type of the elements.
+
+    Raises:
+        FieldError: a size or a type that matrices cannot have.
+
+    Example:
+        mat2 = ds.types.matrix(2, 2, ds.f32)
+        rotation = mat2(0.0, -1.0, 1.0, 0.0)
+        assert (rotation @ ds.Vector([1.0, 0.0])).to_list() == [0.0, 1.0]
+    """
+
+    _public = ""
+
+    def __new__(cls, n: int, m: int, dtype: object) -> TensorType:  # type: ignore[misc]
         return matrix_type((n, m), dtype)
 
-    @staticmethod
-    def struct(**members: object) -> StructType:
-        """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
+    def __class_getitem__(cls, key: Any) -> TensorType:
+        return _subscripted(cls, key)
 
-        Args:
-            members: the type of each member: scalar, vector, matrix or struct; `__struct_methods` is a
-                dictionary of functions that are its methods.
-        """
-        # Under this name as in Taichi: every other one may be that of a member.
-        methods = members.pop("__struct_methods", None)
-        return struct_type("struct", members, methods)  # type: ignore[arg-type]
+
+def _subscripted(make: Callable[..., Any], key: Any) -> Any:
+    """Make what a call with these arguments makes; numbers may be written Literal[3]."""
+    arguments: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+    literal: Any = typing.Literal
+    plain = [typing.get_args(a)[0] if typing.get_origin(a) is literal else a for a in arguments]
+    return make(*plain)
+
+
+@entry
+def struct(**members: object) -> StructType:
+    """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
+
+    Args:
+        members: the type of each member: scalar, vector, matrix or struct; `__struct_methods` is a
+            dictionary of functions that are its methods.
+    """
+    # Under this name as in Taichi: every other one may be that of a member.
+    methods = members.pop("__struct_methods", None)
+    return struct_type("struct", members, methods)  # type: ignore[arg-type]

@@ -147,10 +147,7 @@ class Signature:
 
 
 def _parameter(name: str, hint: object, source: Source) -> Parameter:
-    if isinstance(hint, Template) or hint is Template:
-        return Parameter(name, "template")
-    # `ds.template` without its parentheses.
-    if callable(hint) and getattr(hint, "__name__", "") == "template":
+    if isinstance(hint, Template):
         return Parameter(name, "template")
     if isinstance(hint, ArrayAnnotation):
         return Parameter(name, "array", None, hint)

@@ -224,7 +224,8 @@ def call(
             f"{ast.unparse(node.func)} cannot be used on run-time values",
             f"use {instead}" if instead else "write it with the functions of ds",
         )
-    constructors = module == "diffsim" and home in ("Matrix", "Vector")
+    makers = ("vector", "matrix")  # of ds.types
+    constructors = module == "diffsim" and (home in ("Matrix", "Vector") or name in makers)
     if module == "numpy" and name in _NOT_PURE:
         raise cx.syntax(
             node,
