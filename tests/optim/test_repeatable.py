@@ -313,8 +313,9 @@ def test_a_replay_spares_the_program(cpu, monkeypatch):
     losses_of(sim, sim.simple, lambda sim: setattr(sim, "steps", 3), None)
     assert len(replayed) == 5 + 4  # recorded in the first and in the fourth iteration
     losses_of(sim, sim.simple, lambda sim: None, False)
-    losses_of(sim, lambda: sim.simple(), lambda sim: None, None)
     assert len(replayed) == 5 + 4
+    losses_of(sim, lambda: sim.simple(), lambda sim: None, None)
+    assert len(replayed) == 5 + 4 + 5
 
 
 @pytest.mark.parametrize("seed", range(6))

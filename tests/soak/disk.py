@@ -30,7 +30,7 @@ with tape:
         step()
 try:
     text = tape.visualize(sys.argv[1])
-except ds.FieldError as error:
+except ds.FileError as error:
     assert error.hint, error
     print("refused")
 else:

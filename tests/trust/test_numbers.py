@@ -19,7 +19,7 @@ from diffsim.errors import Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Const
 from diffsim.ir.op import TABLE, Math
-from diffsim.ir.types import SCALARS, bool_
+from diffsim.ir.types import SCALARS, bool_, of_width
 from diffsim.passes.transforms import vectorize
 from tests.cuda import emulated
 from tests.fuzz import numbers as fuzz
@@ -107,6 +107,8 @@ def fits(row, t):
     letters = set(row.operands) - {"B"}
     if not letters:
         return t.is_bool
+    if row.result == "f" and f"f{t.bits}" not in SCALARS:
+        return False
     (letter,) = letters
     return {"F": t.is_float, "I": t.is_int, "N": not t.is_bool, "J": not t.is_float, "T": True}[
         letter
@@ -125,6 +127,8 @@ def operands(row, t, seed=0, most=None):
 def result_type(row, kinds):
     if row.result == "b":
         return bool_
+    if row.result in ("i", "f"):  # of the same width
+        return of_width(row.result, kinds[0].bits)
     return kinds[row.operands.index(row.result)]
 
 

@@ -1,6 +1,5 @@
 """What Python and NumPy do with fields, vectors and structs: right, or refused with advice; never a lie."""
 
-import copy
 import math
 import operator
 
@@ -354,9 +353,3 @@ def test_on_a_tape_numpy_makes_no_constants_of_vectors(cpu):
             x[1] = np.ones(2) * v
         assert np.isfinite(v).all()
     assert np.allclose(np.sin(x[0]), math.sin(1))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_copies_of_fields(cpu, kind):
-    for way in (copy.copy, copy.deepcopy):
-        refused(cpu, lambda way=way: way(make(cpu, kind)), "ds.clone")
