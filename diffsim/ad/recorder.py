@@ -199,6 +199,9 @@ class TapeRecorder(EnclosingRecorder):
     follows_values = True
     refuses_constants = True
     work = TAPE
+    repetition: Repetition | Rewriting | None
+    repeated: Repetition | Rewriting | None
+    _saver: OverwriteSaver | None
 
     def __init__(
         self,
@@ -211,7 +214,6 @@ class TapeRecorder(EnclosingRecorder):
         self.validating = validating
         self.checking_nan = checking_nan
         self.key: Key | None = None
-        self.repetition: Repetition | Rewriting | None = None
         self.keep(saving=saving, lifting=lifting)
         self.restart()
 
@@ -227,11 +229,11 @@ class TapeRecorder(EnclosingRecorder):
         """Begin a new record; `past` is the one before it."""
         self._past = past
         self.is_fresh = True
-        self.repeated: Repetition | Rewriting | None = None
+        self.repetition = self.repeated = None
         self._awaits = False
         self.record = Record()
         self.integrity = RecordIntegrity()
-        self._saver: OverwriteSaver | None = None
+        self._saver = None
         self._own_saves: list[Saved] = []
         self.validator = Validator() if self.validating else None
         self.nan = NanSearch(nan_alone=self.checking_nan == "nan") if self.checking_nan else None

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from diffsim import locks
 from diffsim.ad.checks.integrity import (
     check_kernels,
     check_repeatable,
@@ -187,11 +186,14 @@ class Tape(Drawn, metaclass=PublicNames):
         self.generation = session.generation
         self._replay: Replay | None = None
         self._known: Known | None = None
-        vars(self).pop("_inputs", None)
+        self._inputs_of_replays: ReplayInputs | None = None
 
-    @locks.cached
+    @property
     def _inputs(self) -> ReplayInputs:
-        return ReplayInputs()
+        """The arguments that replays are given."""
+        if self._inputs_of_replays is None:
+            self._inputs_of_replays = ReplayInputs()
+        return self._inputs_of_replays
 
     @property
     def entries(self) -> Record:
@@ -280,12 +282,7 @@ class Tape(Drawn, metaclass=PublicNames):
         if self.retained or self.hooks or not past.is_native:
             record.date(repetition.start)
             return
-        replay = past.replay
-        if not isinstance(replay, Replay):
-            written = all_written(record.firsts())
-            replay = past.replay = Replay(record, self.generation, written)
-        replay.repeated(record, repetition.start, repetition.clock)
-        self._replay = replay
+        self._replay = Replay.of_repetition(repetition, record, self.generation)
 
     def _append(self, entry: Entry) -> None:
         self.recorder.append(entry)
@@ -479,9 +476,7 @@ class Tape(Drawn, metaclass=PublicNames):
                 hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
             )
         if isinstance(loss, Field):
-            known = self._known
-            if known is None or not (known.leads_to(loss) and known.holds(self.recorder.record)):
-                check_loss(loss)
+            check_loss(loss)
             seeds[loss] = 1
         elif loss is not None:
             check_value(loss, self.recorder)
@@ -537,7 +532,11 @@ class Tape(Drawn, metaclass=PublicNames):
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
-            start_from(f, seed)
+            if f is loss:
+                assert f.adjoint is not None
+                set_number(f.adjoint, 1)
+            else:
+                start_from(f, seed)
         # 3. The adjoints: natively after a replay, or entry by entry. Retained gradients and hooks look
         # at each adjoint by itself, which a native program cannot stop for.
         if replay is None or not replay.backward(native=not (self.retained or self.hooks)):

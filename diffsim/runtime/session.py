@@ -141,15 +141,27 @@ class Session:
         this_thread = threading.get_ident()
         entry = this_thread, witness
         with self._changing:
-            self.recorders = {**self.recorders, this_thread: recorder}
-            self._set_witnesses([*self.witnesses, entry])
+            if self.recorders or self.witnesses:
+                self.recorders = {**self.recorders, this_thread: recorder}
+                self._set_witnesses([*self.witnesses, entry])
+            else:
+                self.recorders = self.alone = {this_thread: recorder}
+                self.witnesses = [entry]
         return entry
 
     def end_recording(self, entry: tuple[int, Witness]) -> None:
         """End what `begin_recording` has begun in this thread."""
         with self._changing:
-            self.recorders = {n: t for n, t in self.recorders.items() if n != entry[0]}
-            self._set_witnesses([w for w in self.witnesses if w is not entry])
+            if (
+                self.witnesses == [entry]
+                and len(self.recorders) == 1
+                and entry[0] in self.recorders
+            ):
+                self.recorders = self.alone = {}
+                self.witnesses = []
+            else:
+                self.recorders = {n: t for n, t in self.recorders.items() if n != entry[0]}
+                self._set_witnesses([w for w in self.witnesses if w is not entry])
 
     def add_witness(self, witness: Witness) -> tuple[int, Witness]:
         """Report what other threads write to a witness, until `remove_witness` of what this returns."""

@@ -37,6 +37,7 @@ from tests.fuzz import (
     numbers,
     programs,
     recomputed,
+    recordings,
     repeatable,
     rewrites,
     roots,
@@ -97,6 +98,10 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         ]
     if seed % 32 == 7:
         return dense.make(seed), [("dense", functools.partial(dense.verdict, seed=seed))]
+    if seed % 32 == 11:
+        return recordings.make(seed), [
+            ("recordings", functools.partial(recordings.verdict, seed=seed))
+        ]
     if seed % 32 == 13:
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 32 == 17:

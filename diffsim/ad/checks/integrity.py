@@ -29,10 +29,9 @@ class RecordIntegrity:
 
     ended_at = _seen = 0
     _error: AutodiffError | None = None
-
-    def __init__(self) -> None:
-        self._fields: dict[Field, None] = {}
-        self._elsewhere: dict[Field, tuple[str, Span | None]] = {}
+    # Made where there is something to note: each turn of a loop has a record.
+    _fields: dict[Field, None] | None = None
+    _elsewhere: dict[Field, tuple[str, Span | None]] | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -78,7 +77,7 @@ class RecordIntegrity:
     def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
         """Note that another thread wrote to a field (or array) while this one recorded."""
         if isinstance(f, Field) and f.adjoint is not None:
-            self._elsewhere[f] = who, span
+            self._elsewhere = {**(self._elsewhere or {}), f: (who, span)}
 
     def check(self, entries: Iterable[Entry], seeds: Iterable[Any] = ()) -> None:
         """Raise AutodiffError if something is missing in the record, or concerns the seeds."""
@@ -107,13 +106,14 @@ class RecordIntegrity:
         """
         # Only what was recorded since the last block: otherwise a tape of many short blocks takes
         # quadratic time.
+        fields = self._fields = {} if self._fields is None else self._fields
         for entry in flat(entries[self._seen :]):
             for f, _ in entry.boxes():
                 if f.adjoint is not None:
-                    self._fields[f] = None
+                    fields[f] = None
         self._seen = len(entries)
         # By field first, then by row for those that changed at all.
-        changed = [f for f in self._fields if f.versions.latest > self.ended_at]
+        changed = [f for f in fields if f.versions.latest > self.ended_at]
         if not changed:
             return
         for entry in flat(entries):

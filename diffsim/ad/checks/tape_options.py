@@ -12,6 +12,8 @@ def check_options(
     in_place: object, clear_gradients: object, *, validation: object, check_nan: object
 ) -> None:
     """Refuse options that a tape cannot have, alone or together."""
+    if clear_gradients is True and in_place is None and validation is check_nan is False:
+        return  # as nearly all tapes are made
     if in_place is not None and not is_one_of(in_place, "refuse", "save"):
         raise OptionError(
             f"in_place={shown(in_place)} is not possible",

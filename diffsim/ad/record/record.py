@@ -40,11 +40,13 @@ class Record(Sequence[Entry]):
         seeded: whether Python wrote something other than 0 to a gradient.
         declares_constants: whether the program called `ds.stop_grad`.
         base: the clock's reading when it began.
+        is_plain: whether all of it are plain launches.
         is_gapless: whether nothing but its entries made the clock tick since, as far as was looked (`close`).
     """
 
     # As they are in nearly all records; a tape makes one in each turn of a loop.
     read_out = seeded = declares_constants = is_gapless = False
+    is_plain = True
     _silent = 0  # entries during which the clock did not tick
     # those of `_firsts`, once they were asked for
     _first_entries: list[Entry] | None = None
@@ -67,6 +69,7 @@ class Record(Sequence[Entry]):
 
     def append(self, entry: Entry) -> None:
         self._first_entries = None
+        self.is_plain = False
         self._firsts.append(len(self._things))
         self._kernels.append(_NO_ROW)
         self._things.append(entry)
@@ -105,6 +108,7 @@ class Record(Sequence[Entry]):
         k, entry = next((k, e) for k, e in behind if isinstance(e, Launched))
         if self._kernels[k] != _NO_ROW:
             self._kernels[k], self._things[k] = _NO_ROW, entry
+            self.is_plain = False
             self._first_entries = None
             # The kernel's first plain launch may have been this row: the next one is registered as
             # first again.
@@ -139,13 +143,11 @@ class Record(Sequence[Entry]):
         """Note that a block has ended."""
         self.is_gapless = session.clock - self.base == len(self._things) - self._silent
 
-    def times(self) -> array[int]:
-        """Return the clock's readings at plain launches."""
-        return self._times
-
-    def columns(self) -> tuple[array[int], list[Any], list[tuple[Specialization, bool]]]:
-        """Return the numbers of kernels (-1: an entry), arguments or entries, kernels by their numbers."""
-        return self._kernels, self._things, self._specials
+    def columns(
+        self,
+    ) -> tuple[array[int], list[Any], array[int], list[tuple[Specialization, bool]]]:
+        """Return numbers of kernels (-1: an entry), arguments or entries, readings, kernels by number."""
+        return self._kernels, self._things, self._times, self._specials
 
     def take_over(self, other: Record) -> None:
         """Become another record, which is of no use afterwards."""
@@ -198,15 +200,15 @@ class Record(Sequence[Entry]):
         self._specials, self.alive, self._numbers, self._rows = [], {}, {}, {}
         self._first_entries = None
 
-    def strengthen(self) -> bool:
-        """Undo `weaken`; returns whether all kernels are still there."""
+    def strengthen(self, alive: dict[Specialization, list[Any]]) -> bool:
+        """Undo `weaken`, with the kernels; returns whether they are all still there."""
         assert self._weak is not None
+        self.alive = alive
         for ref, single in self._weak:
             special = ref()
             if special is None:
                 return False
             self._specials.append((special, single))
-            self.alive[special] = special.dependencies.alive()
         return True
 
     def copies(self) -> list[Saved]:

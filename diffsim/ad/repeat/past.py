@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -99,7 +100,10 @@ class Past:
         self.copied = sum(copy.data.nbytes for copy in copies)
         self.bytes = spare.bytes + self.copied
         self.is_native = bool(copies) or len(record) >= SHORT
-        self._used: list[Any] = [*record.alive, *fields_of(record.firsts()), *fields]
+        # What may not go: the kernels first, then what these need, each once.
+        needed = [*fields_of(record.firsts()), *fields, *chain(*record.alive.values())]
+        self._used: list[Any] = [*record.alive, *{id(thing): thing for thing in needed}.values()]
+        self._kernels = len(record.alive)
         self._stored: list[Any] = []
         self._may_wait = True
         if whole and _can_all_repeat(record) and (record.is_gapless or not self.is_native):
@@ -134,33 +138,39 @@ class Past:
 
     def strengthen(self) -> bool:
         """Undo `weaken`; returns whether all that it used is still there."""
-        if None in [ref() for ref in self._used]:
-            return False
+        held = []
+        for ref in self._used:
+            thing = ref()
+            if thing is None:
+                return False
+            held.append(thing)
         if self.record is None:
             return True
         for entry in self._stored:
             _hold(entry)
-        if not self.record.strengthen():
+        if not self.record.strengthen(dict.fromkeys(held[: self._kernels], held)):
             return False
         return self.replay is None or self.replay.strengthen(self.record)
 
 
 def _let_go(entry: Any) -> None:
-    """Reference the fields of an entry weakly."""
+    """Reference what an entry holds weakly."""
     if isinstance(entry, Wrote):
         entry.field = weakref.ref(entry.field)  # type: ignore[assignment]
-    else:
-        args = tuple(weakref.ref(a) if isinstance(a, Field) else a for a in entry.args)
-        entry.args = entry.given = args
+        return
+    entry.special = weakref.ref(entry.special)
+    args = tuple(weakref.ref(a) if isinstance(a, Field) else a for a in entry.args)
+    entry.args = entry.given = args
 
 
 def _hold(entry: Any) -> None:
-    """Undo `_let_go`; the fields are there."""
+    """Undo `_let_go`; what it holds is there."""
     if isinstance(entry, Wrote):
         entry.field = entry.field()  # type: ignore[operator]
-    else:
-        args = tuple(a() if isinstance(a, weakref.ref) else a for a in entry.args)
-        entry.args = entry.given = args
+        return
+    entry.special = entry.special()
+    args = tuple(a() if isinstance(a, weakref.ref) else a for a in entry.args)
+    entry.args = entry.given = args
 
 
 def line_of_caller(loss: Field | None) -> Key:

@@ -60,7 +60,7 @@ class Repetition:
         assert past.record is not None
         self.past = past
         # The columns of the record: comparing an event must take less time than recording it.
-        self._kernels, self._entries, self._specials = past.record.columns()
+        self._kernels, self._entries, _, self._specials = past.record.columns()
         self.start = self.clock = clock
         self.at = 0
         # Between the announcement of an event and the event: its entry, and the first one of the next.

@@ -54,8 +54,7 @@ class Rewriting:
         self.at = 0
         self.differs = False
         self._looks = past.known is not None and past.known.by_arguments
-        self._kernels, self._entries, self._specials = past.record.columns()
-        self._times = past.record.times()
+        self._kernels, self._entries, self._times, self._specials = past.record.columns()
 
     # ---- events; False: it differs, and is to be recorded
 

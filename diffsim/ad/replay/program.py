@@ -15,8 +15,9 @@ import weakref
 from collections.abc import Iterable
 
 from diffsim import locks
-from diffsim.ad.record.entries import Launched
+from diffsim.ad.record.entries import Launched, all_written
 from diffsim.ad.record.record import Record
+from diffsim.ad.repeat.repetition import Repetition
 from diffsim.ad.replay.adjoint_commands import AdjointCommands
 from diffsim.ad.replay.commands import Program
 from diffsim.ad.replay.forward_commands import ForwardCommands
@@ -72,6 +73,16 @@ class Replay:
         return self._reverse is None or self._reverse.asked is None or bool(self._reverse.asked)
 
     # ---- the record of a tape that records the same again
+
+    @classmethod
+    def of_repetition(cls, repetition: Repetition, record: Record, generation: int) -> Replay:
+        """Return the programs of a record that was repeated, made if there are none yet."""
+        past = repetition.past
+        replay = past.replay
+        if not isinstance(replay, Replay):
+            replay = past.replay = cls(record, generation, all_written(record.firsts()))
+        replay.repeated(record, repetition.start, repetition.clock)
+        return replay
 
     def repeated(self, record: Record, start: int, end: int) -> None:
         """Note that Python has made the launches of the record, between these readings of the clock."""

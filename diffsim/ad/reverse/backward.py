@@ -49,6 +49,10 @@ def run_adjoints(
         restores: whether values that were overwritten return to what they are now at the end.
         tangents: how many tangents the gradients have.
     """
+    observed = retainer is not None or nan is not None or bool(hooks)
+    if isinstance(entries, Record) and entries.is_plain and not observed:
+        _run_rows(entries, None)
+        return
     run = _EntryRun(entries, integrity, retainer, nan, hooks, restores=restores)
     run.tangents = tangents
     try:
@@ -66,17 +70,21 @@ def run_adjoints(
         integrity.restore_final(run.final)
 
 
-def _run_rows(record: Record, run: _EntryRun) -> None:
-    """Run the adjoints along the columns of a record: no object is made for a plain launch."""
-    kernels, things, specials = record.columns()
-    rows = zip(reversed(kernels), reversed(things), reversed(record.times()), strict=True)
-    for number, thing, now in rows:
-        if number < 0:
+def _run_rows(record: Record, run: _EntryRun | None) -> None:
+    """Run the adjoints along the columns of a record: no object is made for a plain launch.
+
+    `run`: of the entries; None: there are none.
+    """
+    kernels, things, times, specials = record.columns()
+    for k in range(len(things) - 1, -1, -1):
+        number, thing = kernels[k], things[k]
+        if number >= 0:
+            special, single = specials[number]
+            if special.differentiable:
+                special.derivative.launch((thing,) if single else thing, times[k], 0)
+        else:
+            assert run is not None
             thing.backward(run)
-            continue
-        special, single = specials[number]
-        if special.differentiable:
-            special.derivative.launch((thing,) if single else thing, now, 0)
 
 
 class _EntryRun:

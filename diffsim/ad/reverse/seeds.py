@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,29 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.recorder import Recorder
 from diffsim.runtime.session import session
+from diffsim.tracebacks import IS_OWN
+
+
+class _Checked:
+    """The losses that were checked, as of a state of the session."""
+
+    state: tuple[int, int] = -1, -1
+    numbers: frozenset[int] = frozenset()
 
 
 def check_loss(loss: Any) -> None:
     """Refuse an object that cannot be the loss of a tape."""
+    # Each turn of a loop asks; whether it has a gradient is all that can change.
+    state = session.generation, session.with_grad.changes
+    if loss.__class__ is Field and _Checked.state == state and loss.number in _Checked.numbers:
+        return
+    _check_loss(loss)
+    state = session.generation, session.with_grad.changes  # it may have been lent one
+    known = _Checked.numbers if _Checked.state == state else frozenset()
+    _Checked.state, _Checked.numbers = state, known | {loss.number}
+
+
+def _check_loss(loss: Any) -> None:
     if not isinstance(loss, Field):
         hint = "loss = ds.field(ds.f32, shape=(), needs_grad=True)"
         if isinstance(loss, (int, float, np.generic)):
@@ -91,10 +111,8 @@ def start_from(f: Any, seed: Any) -> None:
             Span.of_caller(),
             hint="declare it with needs_grad=True",
         )
-    if seed.__class__ is int and seed == 1:  # of a loss
-        set_number(f.adjoint, seed)
     # Field to field stays on the device.
-    elif isinstance(seed, Field):
+    if isinstance(seed, Field):
         f.adjoint.copy_from(seed)
     # A number or one element for the whole field, as in `fill`.
     elif (made := array_of(seed)).ndim == 0 or (f.element and made.shape == f.element):
@@ -110,5 +128,10 @@ def set_number(f: Field, number: int) -> None:
         f.fill(number)
         return
     f.storage.fill(number)
-    f._touch()
-    f.versions.overwritten(dirty=number != 0 or f._exported)
+    session.clock = now = session.clock + 1
+    # 0 is this function; the user's statement is further out.
+    frame: Any = sys._getframe(1)
+    while IS_OWN[frame.f_code.co_filename] and frame.f_back is not None:
+        frame = frame.f_back
+    writer = frame.f_code, frame.f_lasti
+    f.versions.filled(now, writer, dirty=number != 0 or f._exported)

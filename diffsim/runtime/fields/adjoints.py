@@ -163,31 +163,30 @@ def no_dual(f: Field | StructField) -> ArgumentError:
 
 
 class _Gradients:
-    """The gradients of all fields, to be asked which of them may hold anything but zeros."""
+    """The gradients of all fields."""
 
     def __init__(self) -> None:
         # As of how many changes, and versions, which are objects of their own: they keep no field alive.
         # One tuple, replaced as a whole, as other threads ask at any time.
         self._known: tuple[int, list[tuple[Versions, weakref.ref[Field]]]] = -1, []
 
-    def dirty(self) -> list[Field]:
-        """Return those that may hold anything but zeros."""
+    def clear(self) -> None:
+        """Set those to 0 that may hold anything else."""
         # Before the fields are listed: one that comes meanwhile is listed the next time.
         changes, known = session.with_grad.changes, self._known
         if changes != known[0]:
             found = (f.adjoint for f in members(session.with_grad))
             made = [(g.versions, weakref.ref(g)) for g in found if g is not None]
             known = self._known = changes, made
-        return [g for v, ref in known[1] if v.dirty and (g := ref()) is not None]
+        for versions, ref in known[1]:
+            if versions.dirty and (g := ref()) is not None:
+                g.clear()
 
 
 _gradients = _Gradients()
 
 
-def clear_gradients() -> None:
-    """Set the gradients of all fields to 0."""
-    for gradient in _gradients.dirty():
-        gradient.clear()
+clear_gradients = _gradients.clear
 
 
 @checked

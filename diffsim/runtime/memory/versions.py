@@ -162,6 +162,11 @@ class Versions:
         known = self.axis == axis and first <= last
         self.written(self.row_within(first, last) if known else None, now, writer)
 
+    def filled(self, now: int, writer: Any, *, dirty: bool) -> None:
+        """Note that all elements were set at this reading of the clock, to 0 unless `dirty`."""
+        self.latest = self.whole = now
+        self.writer, self.cuts, self.dirty = writer, None, dirty
+
     def overwritten(self, *, dirty: bool) -> None:
         """Note that the write noted last has set all elements, to 0 unless `dirty`."""
         # What was cut is overwritten.

@@ -1,0 +1,195 @@
+"""Short recordings that are written over the last one: what is compared, what is known, what it costs."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.ad.repeat import past
+from diffsim.ad.repeat.rewriting import Rewriting
+from tests.fuzz import recordings
+
+
+class Kernels:
+    """The loss is a sum over t of h[t, 0] or x ** 2, times numbers."""
+
+    def __init__(self):
+        x, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+        h = ds.field(ds.f64, (4, 1), needs_grad=True)
+        self.x, self.loss, self.h = x, loss, h
+
+        @ds.kernel
+        def square(a: ds.f64):
+            loss[None] += a * x[None] ** 2
+
+        @ds.kernel
+        def add(t: ds.i32):
+            for i in range(1):
+                loss[None] += h[t, i] ** 2
+
+        @ds.kernel
+        def move(s: ds.i32, t: ds.i32):
+            for i in range(1):
+                h[s, i] = h[t, i] ** 2
+
+        @ds.kernel
+        def weigh(t: ds.i32):
+            for i in range(1):
+                loss[None] += 3.0 * h[t, i]
+
+        self.square, self.add, self.move, self.weigh = square, add, move, weigh
+
+    def record(self, *launches):
+        """Always the same line."""
+        with ds.Tape(self.loss) as tape:
+            for launch in launches:
+                launch()
+        return tape
+
+
+@pytest.fixture
+def k(cpu, quick_code):
+    return Kernels()
+
+
+def test_arguments_may_differ(k):
+    """Also in their types; lists are copied, so that such a launch is recorded anew."""
+    k.x[None] = 3.0
+    repeated = []
+    for a in (1.0, 2.0, -0.5, 4, True, np.float32(0.5), 0.0, -0.0, float("nan"), 1.0):
+        tape = k.record(lambda a=a: k.square(a))
+        assert k.x.grad[None] == pytest.approx(6.0 * a, nan_ok=True)
+        (entry,) = tape.entries
+        assert entry.args[0] is a
+        repeated.append(isinstance(tape.recorder.repeated, Rewriting))
+    # The second line finds nothing yet: the first tape goes when it has begun.
+    assert repeated == [False, False] + [True] * 8
+
+
+def test_arguments_decide_which_writes_are_inputs(k):
+    """h[1] is an input if nothing has used it before Python sets it."""
+    for t in (0, 0, 0, 1, 0, 1, 1, 2):
+
+        def assign():
+            k.h[1, 0] = 3.0
+
+        k.record(lambda t=t: k.weigh(t), assign, lambda: k.weigh(1))
+        expected = np.zeros((4, 1))
+        expected[t] = expected[1] = 3.0  # with t = 1: by the value before alone
+        assert k.h.grad.to_numpy().tolist() == expected.tolist()
+
+
+def test_arguments_decide_what_is_refused(k):
+    for s, t in ((1, 0), (2, 0), (2, 1), (1, 1), (3, 1), (1, 1), (1, 0)):
+        k.h.from_numpy(np.array([[2.0], [3.0], [4.0], [5.0]]))
+
+        def record(s=s, t=t):
+            k.record(lambda: k.move(s, t), lambda: k.add(s))
+
+        if s == t:
+            with pytest.raises(ds.GlobalDataAccessError, match="read and written in one launch"):
+                record()
+            continue
+        record()
+        assert k.h.grad[t, 0] == 4.0 * (2.0 + t) ** 3
+
+
+def test_what_is_known_ends_with_other_gradients(k):
+    """A field that gets its gradient after the launch, in a record that is known."""
+    late = ds.field(ds.f64, ())
+    x, loss = k.x, k.loss
+
+    @ds.kernel
+    def product():
+        loss[None] += x[None] * late[None]
+
+    x[None], late[None] = 2.0, 3.0
+    for _ in range(4):
+        tape = k.record(product)
+    assert tape.recorder.repeated is not None
+    late.add_grad()
+    with pytest.raises(ds.MissingGradientError, match="got its gradient after product"):
+        tape.backward(loss)
+    k.record(product)
+    assert (x.grad[None], late.grad[None]) == (3.0, 2.0)
+
+
+def test_another_write_in_between(k):
+    k.x[None] = 3.0
+    for _ in range(3):
+        tape = k.record(lambda: k.square(2.0))
+    k.x[None] = 4.0
+    with pytest.raises(ds.GlobalDataAccessError, match="has changed it since"):
+        tape.backward(k.loss)
+    assert np.isnan(k.x.grad[None])
+    k.record(lambda: k.square(2.0))
+    assert k.x.grad[None] == 16.0
+
+
+def test_arrays_as_arguments_are_not_kept_alive(cpu, quick_code):
+    loss = ds.field(ds.f64, (), needs_grad=True)
+
+    def define():
+        @ds.kernel
+        def total(a: ds.types.ndarray(), b: ds.f64):
+            for i in range(2):
+                loss[None] += b * a[i] ** 2
+
+        return total
+
+    total, given = define(), ds.ndarray(ds.f64, 2, needs_grad=True)
+    given.fill(3.0)
+    for b in (1.0, 2.0, 3.0, 4.0):
+        with ds.Tape(loss):
+            total(given, b)
+        assert given.grad.to_numpy().tolist() == [6.0 * b] * 2
+    assert past._waiting
+    gone = weakref.ref(given)
+    del given
+    gc.collect()
+    assert gone() is None
+    assert not past._waiting
+    gone = weakref.ref(total)
+    del total
+    gc.collect()
+    assert gone() is None
+
+
+def test_lines_that_never_repeat_are_not_kept(k):
+    """Kernels that take turns, at one line."""
+    k.x[None] = 3.0
+    k.h.fill(1.0)
+    for turn in range(12):
+        k.record(*(lambda: k.add(0), lambda: k.square(1.0))[: 1 + turn % 2])
+    assert not past._waiting
+
+
+def test_the_calls_of_a_turn(k):
+    """How many functions Python calls to record and differentiate a launch; it were 370 once."""
+    k.x[None] = 3.0
+    calls = []
+
+    def turn():
+        with ds.Tape(k.loss):
+            k.square(2.0)
+
+    for _ in range(3):
+        turn()
+    sys.setprofile(lambda frame, event, _: event == "call" and calls.append(frame.f_code.co_name))
+    try:
+        turn()
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 100, calls
+    assert k.x.grad[None] == 12.0
+
+
+@pytest.mark.parametrize("seed", [3, 4, 14, 25])
+def test_random_sequences(seed):
+    """Recordings with changes between them, against the same made anew each time."""
+    assert recordings.verdict(recordings.make(seed), seed) == "right"

@@ -1,0 +1,386 @@
+"""Random sequences of recordings at the same lines, with changes between them, against recordings made anew.
+
+A tape may write over the record of the last one of its line, know what was checked of it, run its adjoints
+natively, and use the memory of its copies. None of this may show: with and without it the loss, all gradients
+and all errors are the same after each turn, to the last bit.
+"""
+
+import random
+import re
+import threading
+from unittest import mock
+
+import numpy as np
+
+import diffsim as ds
+from diffsim.ad import tape as tapes
+from diffsim.ad.repeat.known import Known
+from tests.support.source import make as run_source
+
+PRELUDE = """
+N = 3
+p, x = (ds.field(ds.f64, shape=N, needs_grad=True) for _ in range(2))
+h = ds.field(ds.f64, shape=(6, N), needs_grad=True)
+q = ds.field(ds.i32, shape=N)
+loss, other = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
+plain = ds.field(ds.f64, shape=())
+v, w = (ds.ndarray(ds.f64, shape=N, needs_grad=True) for _ in range(2))
+array = np.array([0.5, 1.5, -1.0])
+FACTOR = 0.5
+q.from_numpy(np.array([2, 0, 1], np.int32))
+p.from_numpy(np.array([0.3, 0.7, 1.1]))
+v.from_numpy(np.array([0.2, 0.4, 0.8]))
+w.from_numpy(np.array([0.9, -0.4, 0.1]))
+
+@ds.kernel
+def start():
+    for i in x:
+        x[i] = p[i]
+
+@ds.kernel
+def wave(a: ds.f64):
+    for i in x:
+        x[i] = ds.sin(a * x[i])
+
+@ds.kernel
+def enter():
+    for i in x:
+        h[0, i] = x[i] * p[i]
+
+@ds.kernel
+def into(t: ds.i32, a: ds.f64):
+    for i in x:
+        h[t + 1, i] = a * h[t, i] + p[i] ** 2
+
+@ds.kernel
+def between(s: ds.i32, t: ds.i32):
+    for i in x:
+        h[s, i] = h[t, i] ** 2 * p[i]
+
+@ds.kernel
+def end(t: ds.i32):
+    for i in x:
+        loss[None] += h[t, i] ** 2
+
+@ds.kernel
+def total():
+    for i in x:
+        loss[None] += x[i] ** 2
+
+@ds.kernel
+def scaled():
+    for i in p:
+        loss[None] += FACTOR * p[i]
+
+@ds.kernel
+def scatter():
+    for i in x:
+        x[q[i]] = 2.0 * p[i]
+
+@ds.kernel
+def gather(a: ds.f64):
+    for i in x:
+        loss[None] += a * x[q[i]] * p[i]
+
+@ds.kernel
+def put():
+    for i in p:
+        other[None] += p[i] ** 2
+
+@ds.kernel
+def squares(u: ds.types.ndarray(), a: ds.f64):
+    for i in range(N):
+        loss[None] += a * u[i] ** 2
+
+@ds.kernel
+def noise():
+    for i in p:
+        loss[None] += p[i] * ds.random(ds.f64)
+
+@ds.kernel
+def product() -> ds.f64:
+    return p[0] * p[1]
+
+@ds.kernel
+def silent():
+    plain[None] += 1.0
+
+@ds.kernel
+def looks() -> ds.f64:
+    return plain[None]
+
+@ds.kernel
+def divide(a: ds.f64):
+    for i in p:
+        loss[None] += p[i] / a
+
+@ds.kernel
+def by_plain():
+    for i in p:
+        loss[None] += plain[None] * p[i] ** 2
+
+def define():
+    @ds.kernel
+    def made():
+        for i in p:
+            loss[None] += 3.0 * p[i]
+    return made
+
+made = define()
+
+def assign(field, index, value):
+    field[index] = value
+
+def fail():
+    raise KeyError
+
+def nest():
+    with ds.Tape(loss):
+        total()
+
+def elsewhere():
+    thread = threading.Thread(target=lambda: x.fill(0.25))
+    thread.start()
+    thread.join()
+
+def quiet():
+    with ds.ad.no_grad():
+        put()
+
+def steps():
+    def step(t):
+        into(t, 0.5)
+    ds.ad.checkpoint(step, 3, state=[h])
+
+def tangents():
+    with ds.ad.FwdMode(loss=loss, param=p, seed=[1.0, 0.0, 0.0]):
+        total()
+
+kept = ds.Tape(loss)
+
+def turn(form, run):
+    global T, kept
+    if form == "loss":
+        with ds.Tape(loss):
+            run()
+    elif form == "kept":
+        if anew:
+            kept = ds.Tape(loss)
+        with kept:
+            run()
+    elif form == "named":
+        with ds.Tape(loss) as T:
+            run()
+    elif form == "other":
+        with ds.Tape(other):
+            run()
+    elif form == "free":
+        T = ds.Tape()
+        loss[None] = 0.0
+        with T:
+            run()
+        T.zero()
+        T.backward(loss)
+        T.backward(loss)
+    elif form == "seeds":
+        T = ds.Tape()
+        with T:
+            run()
+        T.zero()
+        T.backward(other)
+        T.backward(grads={loss: 2.0, x: 0.5})
+    elif form == "blocks":
+        T = ds.Tape()
+        with T:
+            run()
+        with T:
+            total()
+        T.zero()
+        T.backward(loss)
+    elif form == "save":
+        with ds.Tape(loss, in_place="save"):
+            run()
+    elif form == "adds":
+        with ds.Tape(loss, clear_gradients=False):
+            run()
+    elif form == "retained":
+        with ds.Tape(loss, retain_grad=[x]):
+            run()
+    elif form == "hooks":
+        T = ds.Tape(loss)
+        T.on_backward(lambda step, grads: seen.append((step, len(grads))))
+        with T:
+            run()
+    elif form == "replayed":
+        with ds.Tape(loss, in_place="save") as T:
+            run()
+        T.replay()
+        T.backward()
+    elif form == "late":
+        T = ds.Tape()
+        with T:
+            run()
+        x.fill(0.125)
+        T.backward(loss)
+    elif form == "searched":
+        with ds.Tape(loss, check_nan=True):
+            run()
+"""
+FORMS = (
+    "loss loss loss loss kept kept named free free seeds blocks save save adds retained hooks replayed late "
+    "searched other"
+).split()
+NUMBERS = ["0.5", "0.5", "-0.5", "1.5", "0.0", "-0.0", "1", "np.float32(0.5)", "True", "plain"]
+RARE = [
+    "wave({a})",
+    "noise()",
+    "product()",
+    "assign(p, 0, {n})",
+    "assign(p, 1, 0.75)",
+    "x.fill({n})",
+    "assign(h, ({t}, 1), {n})",
+    "loss.fill(0.0)",
+    "p.to_numpy()",
+    "ds.stop_grad(x)",
+    "x.copy_from(p)",
+    "squares(array, {a})",
+    "fail()",
+    "nest()",
+    "elsewhere()",
+    "quiet()",
+    "steps()",
+    "tangents()",
+    "x.grad.fill({n})",
+    "looks()",
+    "x.mark_written()",
+]
+USUAL = [
+    "start()",
+    "wave({a})",
+    "enter()",
+    "into({t}, {a})",
+    "into(0, {a})",
+    "between({t}, {t})",
+    "end({t})",
+    "total()",
+    "total()",
+    "scaled()",
+    "scatter()",
+    "gather({a})",
+    "put()",
+    "squares(v, {a})",
+    "squares(w, {a})",
+    "silent()",
+    "divide({a})",
+    "by_plain()",
+    "made()",
+]
+THEMES = [
+    [],
+    ["scatter()", "gather({a})", "total()"],
+    ["assign(h, ({t}, 1), {n})", "into({t}, {a})", "end({t})", "assign(p, 1, 0.75)"],
+    ["between({t}, {t})", "end({t})", "enter()"],
+]
+CHANGES = [
+    "p.fill({n})",
+    "p[1] = 0.625",
+    "x.fill({n})",
+    "q.from_numpy(np.array([0, 0, 1], np.int32))",
+    "q.from_numpy(np.array([1, 2, 0], np.int32))",
+    "plain[None] = {n}",
+    "array[1] = {n}",
+    "v.fill({n})",
+    "FACTOR = 0.75",
+    "FACTOR = 0.5",
+    "x = ds.field(ds.f64, shape=N, needs_grad=True)",
+    "made = define()",
+    "kept = ds.Tape(loss)",
+    "ds.field(ds.f64, shape=1, needs_grad=True)",
+    "T = None",
+    "ds.ad.clear_all_gradients()",
+    "p.grad.fill({n})",
+]
+
+
+def make(seed):
+    """The text of a program."""
+    r = random.Random(f"recordings {seed}")
+    rare = r.choice([0.0, 0.1, 0.2])
+    theme = r.choice(THEMES)
+    form, body = r.choice(FORMS), _body(r, rare, theme)
+    lines = []
+    for _ in range(r.randint(6, 14)):
+        change = r.random()
+        if change < 0.3:
+            body = _changed(r, body, rare, theme)
+        if r.random() < 0.2:
+            form = r.choice(FORMS)
+        if r.random() < 0.25:
+            some = CHANGES[3:5] if "scatter()" in theme and r.random() < 0.5 else CHANGES
+            lines.append(r.choice(some).format(n=r.choice(NUMBERS[:4])))
+        lines.append(f"turn({form!r}, lambda: [{', '.join(_filled(r, op) for op in body)}])")
+    return "\n".join(lines) + "\n"
+
+
+def _body(r, rare, theme):
+    if r.random() < 0.3:
+        return [_op(r, rare, theme)]
+    some = [_op(r, rare, theme) for _ in range(r.randint(1, 6))]
+    return ["start()", *some, r.choice(["end({t})", "total()", "scaled()"])]
+
+
+def _op(r, rare, theme):
+    op = r.choice(theme if theme and r.random() < 0.7 else RARE if r.random() < rare else USUAL)
+    # The same numbers in each turn, or others.
+    return _filled(r, op) if r.random() < 0.6 else op
+
+
+def _filled(r, op):
+    while "{t}" in op:
+        op = op.replace("{t}", str(r.randint(0, 4)), 1)
+    return op.format(a=r.choice(NUMBERS), n=r.choice(NUMBERS[:7]))
+
+
+def _changed(r, body, rare, theme):
+    k = r.randint(0, len(body) - 1)
+    kind = r.choice(["drop", "insert", "replace"])
+    if kind == "drop" and len(body) > 1:
+        return body[:k] + body[k + 1 :]
+    return [*body[:k], _op(r, rare, theme), *body[k + (kind == "replace") :]]
+
+
+def verdict(text, seed):
+    """What is wrong: "right", or the first turn that differs."""
+    again = _states(text, seed, anew=False)
+    keep_none = mock.patch.object(tapes, "keep", return_value=None)
+    know_none = mock.patch.object(Known, "holds", return_value=False)
+    with keep_none, know_none:
+        fresh = _states(text, seed, anew=True)
+    for k, (one, other) in enumerate(zip(fresh, again, strict=True)):
+        if one != other:
+            line = text.splitlines()[k]
+            return f"wrong: line {k + 1}, {line}: anew {one!r:.300}, again {other!r:.300}"
+    return "right"
+
+
+def _states(text, seed, *, anew):
+    """What there is after each line: loss, gradients, or the error."""
+    ds.init(arch=ds.cpu, random_seed=seed % 1000, cpu_max_num_threads=1)
+    space = {"ds": ds, "np": np, "threading": threading, "anew": anew, "seen": [], "T": None}
+    run_source(PRELUDE, space)
+    found = []
+    for line in text.splitlines():
+        error = ""
+        try:
+            run_source(line, space)
+        except Exception as problem:
+            notes = getattr(problem, "__notes__", ())
+            error = re.sub(r"<made \d+>", "", f"{type(problem).__name__}: {problem} {notes}")
+        found.append((error, *_numbers(space)))
+    return found
+
+
+def _numbers(space):
+    fields = [space[name] for name in "p x h loss other v w".split()]
+    arrays = [a for f in fields for a in (f.to_numpy(), f.grad.to_numpy())]
+    return *(a.tobytes() for a in arrays), str(space["seen"])
