@@ -673,3 +673,65 @@ def test_an_early_end_of_an_outermost_loop_runs_it_in_order(cpu):
         squares(4.0)
     assert loss[None] == 14 + 45
     assert x.grad.to_numpy().tolist() == [1, 3, 5, 7, 1, 1, 1, 1, 1, 1]
+
+
+def test_break_leaves_all_axes(cpu):
+    ds = cpu
+
+    def boxes(n, m):
+        c = 0
+        for k in range(2):
+            for i, j in ds.ndrange((1, n), m):
+                if i * j > 5:
+                    break
+                if j == 1:
+                    continue
+                c += 100 * i + j + k
+        return c
+
+    agrees(ds, boxes, (4, 5), (0, 3), (3, 0), (3, -2), (2, 100), (-3, -3))
+
+
+def test_a_return_at_an_element(cpu):
+    ds = cpu
+    y = ds.field(ds.f64, (3, 4), offset=(-1, 2))
+    y.from_numpy(np.arange(12.0).reshape(3, 4))
+
+    @ds.kernel
+    def find(least: ds.f64) -> ds.types.vector(2, ds.i32):
+        ds.loop_config(serialize=True)
+        for I in ds.grouped(y):
+            if y[I] >= least:
+                return I
+        return [-99, -99]
+
+    assert [find(v).to_list() for v in (0.0, 7.0, 20.0)] == [[-1, 2], [0, 5], [-99, -99]]
+
+
+def test_gradient_through_a_break_out_of_two_axes(cpu):
+    ds = cpu
+    x = ds.field(ds.f64, (3, 4), needs_grad=True)
+    y = ds.field(ds.f64, (), needs_grad=True)
+    numbers = np.linspace(0.5, 1.6, 12).reshape(3, 4)
+    x.from_numpy(numbers)
+
+    @ds.kernel(simplicity="relaxed")
+    def add(limit: ds.f64):
+        s = ds.f64(1.0)
+        ds.loop_config(serialize=True)
+        for i, j in x:
+            if s > limit:
+                break
+            s *= 1.0 + x[i, j]
+        y[None] += s
+
+    for limit in (10.0, 0.5, 1e9):
+        y[None] = 0.0
+        with ds.Tape(y):
+            add(limit)
+        factors = 1.0 + numbers.ravel()
+        products = np.cumprod(np.concatenate([[1.0], factors]))
+        n = next((k for k, p in enumerate(products) if p > limit), 12)
+        want = np.where(np.arange(12) < n, products[n] / factors, 0.0)
+        assert y[None] == pytest.approx(products[n], rel=1e-13)
+        np.testing.assert_allclose(x.grad.to_numpy().ravel(), want, rtol=1e-13)

@@ -395,3 +395,31 @@ class TestErrors:
             run(x)
         with pytest.raises(ds.FieldError, match="activate nothing"):
             x.__dlpack__()
+
+
+@pytest.mark.parametrize("arch", ["cpu", "python"])
+def test_a_break_ends_a_loop_over_active_elements(arch):
+    ds.init(arch=getattr(ds, arch))
+    x = ds.field(ds.f32)
+    ds.root.pointer(ds.ij, 4).dense(ds.ij, 2).place(x)
+
+    @ds.kernel
+    def fill():
+        x[3, 5] = 1.0
+        x[7, 2] = 2.0
+
+    @ds.kernel
+    def first(least: ds.f32) -> ds.types.vector(3, ds.i32):
+        found = ds.Vector([-1, -1, 0])
+        ds.loop_config(serialize=True)
+        for i, j in x:
+            found[2] += 1
+            if x[i, j] > least:
+                found = [i, j, found[2]]
+                break
+        return found
+
+    fill()  # elements 2..3 x 4..5 and 6..7 x 2..3
+    assert first(0.5).to_list() == [3, 5, 4]
+    assert first(1.5).to_list() == [7, 2, 7]
+    assert first(9.0).to_list() == [-1, -1, 8]

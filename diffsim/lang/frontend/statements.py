@@ -16,7 +16,7 @@ from typing import Any
 
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.print_format import CheckKind
-from diffsim.ir.types import bool_, size_of
+from diffsim.ir.types import bool_, i64, size_of
 from diffsim.lang.frontend import (
     assignments,
     iteration_spaces,
@@ -294,18 +294,6 @@ def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.S
     names = sorted(by_reference.changed(cx, node.body))
     # A For has a fixed number of iterations, which adjoints rely on: with an early exit it becomes a While.
     if _exits(node.body):
-        if space.active is not None:
-            raise cx.syntax(
-                find(node.body, ast.Break) or next(returns(node.body), node),
-                "this cannot leave a loop over the active elements of a sparse tree",
-                "put the rest of the body under a condition",
-            )
-        if len(space.axes) != 1:
-            raise cx.syntax(
-                find(node.body, ast.Break) or next(returns(node.body), node),
-                "this cannot leave a loop over several axes",
-                "write one loop for each axis",
-            )
         _breakable_for(cx, node, space, names)
         return
 
@@ -315,13 +303,7 @@ def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.S
 
     def nest(k: int, indices: list[Value]) -> None:
         if k == len(space.axes):
-            iteration_spaces.bind_target(cx, node.target, space.item(cx, indices))
-            if space.active is not None:
-                cx.use(space.active.level.mask)
-                cond = space.active.is_active(cx.builder, indices)
-                if_region(cx, cond, body, lambda: None, node)
-            else:
-                body()
+            _iteration(cx, node, space, indices, body)
             return
         lo, hi = space.axes[k]
         hint = space.hint(node.target, k)
@@ -330,26 +312,48 @@ def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.S
     nest(0, [])
 
 
+def _iteration(
+    cx: TranslationContext,
+    node: ast.For,
+    space: iteration_spaces.Space,
+    indices: list[Value],
+    body: Callable[[], None],
+) -> None:
+    """Translate an iteration of a loop in order, which does nothing at an element that is not active."""
+    iteration_spaces.bind_target(cx, node.target, space.item(cx, indices))
+    if space.active is None:
+        body()
+        return
+    cx.use(space.active.level.mask)
+    cond = space.active.is_active(cx.builder, indices)
+    if_region(cx, cond, body, lambda: None, node)
+
+
 def _breakable_for(
     cx: TranslationContext, node: ast.For, space: iteration_spaces.Space, names: list[str]
 ) -> None:
-    """Translate a counted loop that can end early: a While that carries the index."""
-    (lo, hi) = space.axes[0]
+    """Translate a counted loop that can end early: a While that carries the number of the iteration."""
+    first, end, indices = _numbered(cx, space)
     counter = "%index"
     # The loop around may be breakable as well, with a counter of the same name.
     outer = cx.env.get(counter)
-    cx.env[counter] = lo
+    cx.env[counter] = first
 
     def body() -> None:
-        index = cx.env[counter]
-        iteration_spaces.bind_target(cx, node.target, space.item(cx, [index]))
-        by_reference.loop_body(cx, node, names, block)
-        cx.env[counter] = index + 1
+        number = cx.env[counter]
+        _iteration(
+            cx,
+            node,
+            space,
+            indices(number),
+            lambda: by_reference.loop_body(cx, node, names, block),
+        )
+        cx.env[counter] = number + 1
 
     while_region(
         cx,
         [*names, counter],
-        lambda: cx.env[counter] < hi,
+        lambda: cx.env[counter] < end,
         body,
         node,
         flags=_exits(node.body),
@@ -358,6 +362,27 @@ def _breakable_for(
         cx.env.pop(counter, None)
     else:
         cx.env[counter] = outer
+
+
+def _numbered(
+    cx: TranslationContext, space: iteration_spaces.Space
+) -> tuple[Value, Value, Callable[[Value], list[Value]]]:
+    """Return the first number of an iteration, their end, and the indices that a number stands for."""
+    if len(space.axes) == 1:
+        return *space.axes[0], lambda number: [number]
+    b = cx.builder
+    # In 64 bits: a box has more elements than its axes have numbers.
+    sizes = [b.named("max", b.cast(hi, i64) - b.cast(lo, i64), 0) for lo, hi in space.axes]
+    total = functools.reduce(lambda a, n: a * n, sizes)
+
+    def indices(number: Value) -> list[Value]:
+        found: list[Value] = []
+        for (lo, _), n in zip(reversed(space.axes), reversed(sizes), strict=True):
+            found.append(lo + b.cast(b.named("mod", number, n), lo.type.scalar))
+            number = b.named("floordiv", number, n)
+        return found[::-1]
+
+    return b.const(0, i64), total, indices
 
 
 def _break(cx: TranslationContext, node: ast.Break) -> None:
