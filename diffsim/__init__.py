@@ -169,7 +169,17 @@ from diffsim.public_names import names_of_module as _names_of_module
 from diffsim.runtime.cpu import backend as _cpu_backend
 from diffsim.runtime.cuda import backend as _cuda_backend
 from diffsim.runtime.fields.adjoints import clear_all_dual, clear_all_gradients
-from diffsim.runtime.fields.constructors import Layout, field, ndarray
+from diffsim.runtime.fields.constructors import (
+    Layout,
+    MatrixField,
+    MatrixNdarray,
+    Ndarray,
+    ScalarField,
+    ScalarNdarray,
+    VectorNdarray,
+    field,
+    ndarray,
+)
 from diffsim.runtime.fields.constructors import make_field as _make_field
 from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray
 from diffsim.runtime.fields.device_array import from_dlpack
@@ -302,12 +312,17 @@ __all__ = [
     "KernelZeroDivisionError",
     "Layout",
     "Matrix",
+    "MatrixField",
+    "MatrixNdarray",
     "MissingGradientError",
     "MissingPackageError",
+    "Ndarray",
     "OperationError",
     "OptionError",
     "OutOfMemoryError",
     "PrecisionLoss",
+    "ScalarField",
+    "ScalarNdarray",
     "ScopedTimer",
     "SolveError",
     "Struct",
@@ -315,6 +330,7 @@ __all__ = [
     "Tape",
     "UnknownAttributeError",
     "Vector",
+    "VectorNdarray",
     "acos",
     "activate",
     "ad",

@@ -37,3 +37,35 @@ def test_annotations_of_arrays(cpu):
         ds.types.ndarray(boundary="wrap")
     with pytest.raises(ds.ArgumentError, match="element_dim is 0, 1 or 2"):
         ds.types.ndarray(element_dim=3)
+
+
+def test_kinds_of_fields_and_arrays(cpu):
+    made = {
+        "ScalarField": ds.field(ds.f32, 2),
+        "MatrixField": ds.Vector.field(3, ds.f32, 2),
+        "StructField": ds.Struct.field({"a": ds.f32}, shape=2),
+        "ScalarNdarray": ds.ScalarNdarray(ds.f32, (2,)),
+        "VectorNdarray": ds.VectorNdarray(3, ds.f32, 2),
+        "MatrixNdarray": ds.MatrixNdarray(2, 3, ds.f32, 2),
+    }
+    for name in made:
+        found = {n for n, x in made.items() if isinstance(x, getattr(ds, name))}
+        assert found == {name}
+    assert [isinstance(x, ds.Ndarray) for x in made.values()] == [False] * 3 + [True] * 3
+    assert not isinstance([1.0], ds.ScalarField)
+    assert made["MatrixNdarray"].element_shape == (2, 3)
+    with pytest.raises(ds.FieldError, match="ScalarField makes nothing"):
+        ds.ScalarField()
+
+
+def test_nan_is_no_integer(cpu):
+    x, v = ds.field(ds.i32, 2), ds.Vector.field(2, ds.i32, 2)
+    for write in (
+        lambda: x.fill(float("nan")),
+        lambda: x.__setitem__(0, float("inf")),
+        lambda: v.fill([1.0, float("nan")]),
+    ):
+        with pytest.raises(ds.FieldError, match=r"is no whole number(?s:.*)becomes NaN"):
+            write()
+    assert not x.to_numpy().any()
+    assert not v.to_numpy().any()

@@ -18,10 +18,6 @@ _ERRORS = "errors of kernels are ds.DiffsimError and its kinds, such as ds.Kerne
 _LOGGING = "warnings are Python's: import warnings"
 _DTYPES = "types are ds.f32, ds.f64, ds.i8 to ds.i64, ds.u1 to ds.u64; NumPy's: ds.f32.numpy"
 _TEXTURE = "use a field, and mix neighbours by hand"
-_FIELD_CLASSES = (
-    "isinstance(x, ds.Field) tells fields; ds.field, ds.Vector.field and ds.Matrix.field make them"
-)
-_ARRAYS = "ds.ndarray, and arrays of NumPy, are arguments: x: ds.types.ndarray()"
 _STREAMS = "launches run in order; ds.sync() waits for them"
 _GRAPHS = "launches that repeat are recorded once: tape.replay()"
 _MEMORY = "the runtime keeps the device's memory; a field frees its own when nothing refers to it"
@@ -59,8 +55,6 @@ TAICHI: dict[str, dict[str, str]] = {
     },
     "Fields and arrays": {
         "SNode": "use ds.root; fields free their memory when nothing refers to them",
-        "ScalarField MatrixField": _FIELD_CLASSES,
-        "Ndarray ScalarNdarray VectorNdarray MatrixNdarray": _ARRAYS,
         "any_arr ext_arr": "use ds.types.ndarray()",
         "BitpackedFields": "use fields of ds.i8 or ds.u8",
         "Texture Format": _TEXTURE,

@@ -21,6 +21,81 @@ class Layout:
     """One block for each component."""
 
 
+class _Kind(type):
+    """What `isinstance` asks about a field beyond its class: its kind, and how many axes an element has."""
+
+    _kind: str
+    _axes: tuple[int, ...]
+
+    def __instancecheck__(cls, thing: object) -> bool:
+        return (
+            isinstance(thing, Field) and thing.kind == cls._kind and len(thing.element) in cls._axes
+        )
+
+    def __call__(cls, *args: Any, **named: Any) -> Any:
+        if "__new__" not in vars(cls):
+            raise FieldError(
+                f"ds.{cls.__name__} makes nothing: it is for isinstance(x, ds.{cls.__name__})",
+                Span.of_caller(),
+                hint="fields are made by ds.field and ds.Vector.field, arrays by ds.ndarray",
+            )
+        return super().__call__(*args, **named)
+
+
+class ScalarField(metaclass=_Kind):
+    """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`."""
+
+    _kind = "field"
+    _axes: tuple[int, ...] = (0,)
+
+
+class MatrixField(metaclass=_Kind):
+    """For `isinstance(x, ds.MatrixField)`: a field of vectors or matrices; made by `ds.Vector.field`."""
+
+    _kind = "field"
+    _axes: tuple[int, ...] = (1, 2)
+
+
+class Ndarray(metaclass=_Kind):
+    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like."""
+
+    _kind = "array"
+    _axes: tuple[int, ...] = (0, 1, 2)
+
+
+class ScalarNdarray(Ndarray):
+    """`ds.ScalarNdarray(ds.f32, shape)` makes an array of numbers, as `ds.ndarray` does."""
+
+    _axes = (0,)
+
+    @checked
+    def __new__(cls, dtype: object, arr_shape: object) -> Field:  # type: ignore[misc]
+        """Make an array of numbers."""
+        return make_ndarray((), dtype, arr_shape, needs_grad=False)
+
+
+class VectorNdarray(Ndarray):
+    """`ds.VectorNdarray(3, ds.f32, shape)` makes an array of vectors, as `ds.Vector.ndarray` does."""
+
+    _axes = (1,)
+
+    @checked
+    def __new__(cls, n: int, dtype: object, shape: object) -> Field:  # type: ignore[misc]
+        """Make an array of vectors of n numbers."""
+        return make_ndarray((n,), dtype, shape, needs_grad=False)
+
+
+class MatrixNdarray(Ndarray):
+    """`ds.MatrixNdarray(2, 3, ds.f32, shape)` makes an array of matrices, as `ds.Matrix.ndarray` does."""
+
+    _axes = (2,)
+
+    @checked
+    def __new__(cls, n: int, m: int, dtype: object, shape: object) -> Field:  # type: ignore[misc]
+        """Make an array of matrices of n rows and m columns."""
+        return make_ndarray((n, m), dtype, shape, needs_grad=False)
+
+
 def checked_shape(shape: object) -> tuple[int, ...]:
     """Return a shape as a tuple of positive ints."""
     if shape is None:

@@ -202,11 +202,7 @@ def scalar_of(field: Field, value: object) -> Any:
         )
     # A fraction is never dropped without the user's word.
     if field.dtype.is_int and isinstance(value, (float, np.floating)):
-        raise DtypeError(
-            f"an element of {field.name} is {t}, {shown(value)} would lose its fraction",
-            Span.of_caller(),
-            hint="convert it: int(value)",
-        )
+        raise _no_integer(field, t, value, "its fraction", finite=bool(np.isfinite(value)))
     # Large integers: NumPy would wrap around, or give infinity.
     if isinstance(value, (int, np.integer)) and not _fits(field, int(value)):
         raise _does_not_fit(field, int(value))
@@ -227,14 +223,20 @@ def element_of(field: Field, value: object) -> Any:
             hint="give a list of that shape, or one number for all components",
         )
     if field.dtype.is_int and made.dtype.kind == "f":
-        raise DtypeError(
-            f"an element of {field.name} is {t}, {shown(value)} would lose its fractions",
-            Span.of_caller(),
-            hint="convert it: int(value)",
-        )
+        raise _no_integer(field, t, value, "its fractions", finite=bool(np.isfinite(made).all()))
     check_range(field, made)
     # One contiguous array, as storages copy components in memory order.
     return np.broadcast_to(made, field.element).reshape(-1)
+
+
+def _no_integer(field: Field, t: str, value: object, lost: str, *, finite: bool) -> DtypeError:
+    """Return the error for floats that are given for integers."""
+    why = f"would lose {lost}" if finite else "is no whole number"
+    return DtypeError(
+        f"an element of {field.name} is {t}, {shown(value)} {why}",
+        Span.of_caller(),
+        hint="convert it: int(value)" if finite else "find out where it becomes NaN or infinite",
+    )
 
 
 def check_range(field: Field, given: np.ndarray) -> None:

@@ -68,7 +68,7 @@ from diffsim.tracebacks import IS_OWN, entries, entry
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
 _numbers = itertools.count()
 _PUBLIC = (
-    "assign copy_from dtype dual fill from_numpy from_torch grad m mark_written n name "
+    "assign copy_from dtype dual element_shape fill from_numpy from_torch grad m mark_written n name "
     "needs_dual needs_grad parent shape snode to_gpuarray to_numpy to_torch"
 ).split()
 """The public attributes, as `dir` and messages list them."""
@@ -334,6 +334,11 @@ class Field(
     def m(self) -> int:
         """Columns of an element (1 for scalars and vectors)."""
         return self.element[1] if len(self.element) == 2 else 1
+
+    @property
+    def element_shape(self) -> tuple[int, ...]:
+        """The shape of an element: () of numbers, (n,) of vectors, (n, m) of matrices."""
+        return self.element
 
     @property
     def address(self) -> int:
