@@ -108,7 +108,7 @@ class ComplexInterpreter(Interpreter):
         operands = list(zip(args, s.args, strict=True))
         real = self.applied(s, [converted(np.real(x), v.type.scalar) for x, v in operands])
         constant = s.op.continuation is BY_REAL_PART
-        # Integers have no imaginary part; bits of a float would lose it without a word.
+        # Integers have no imaginary part; bits of a float would lose it silently.
         if constant or not (s.out.type.is_float or s.op.continuation is UNKNOWN):
             return real
         # Integers and booleans choose elements and sides, and stay what they are.

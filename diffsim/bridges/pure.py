@@ -58,8 +58,8 @@ class PureFunction:
         if self._state(call, start) != state:
             names = ", ".join(sorted(f.name for f in self._others(call)))
             raise AutodiffError(
-                f"what {self.function.name} uses besides its inputs ({names}) has changed between a call and "
-                "its gradient",
+                f"values that {self.function.name} uses besides its inputs ({names}) have changed between a "
+                "call and its gradient",
                 call.span(),
                 hint="make what changes an input; or wait for the gradient before it changes",
             )

@@ -156,7 +156,7 @@ def failed_check(check: Check | Alloca, values: list[int], *, device: bool = Fal
         if device:
             hint += ", or give kernels more memory: ds.init(device_scratch_size=bytes)"
         return OutOfMemoryError(
-            f"no memory to save the values of this loop: {memory_size(values[0])} for one lane",
+            f"no memory to save the values of this loop: {memory_size(values[0])} for one iteration",
             check.span,
             hint=hint,
         )

@@ -611,7 +611,7 @@ def test_progress(cpu, capsys):
 @pytest.mark.parametrize("snapshots", [1, 2, 8])
 @pytest.mark.parametrize("kind", ["sum", "counter", "argument", "write"])
 def test_a_step_that_is_another_one_when_run_again(cpu, snapshots, kind):
-    """Python code that looks at something outside the state: noticed, not wrong without a word."""
+    """Python code that looks at something outside the state: noticed, not wrong silently."""
     x, c, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
     offset = ds.field(ds.f64, shape=())
     calls = []

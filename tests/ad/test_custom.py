@@ -170,7 +170,7 @@ def test_record_func(cpu):
 
 
 def test_record_func_of_a_field_and_itself(cpu):
-    """The write takes the gradient that the function would hand on: 0 without a word otherwise."""
+    """The write takes the gradient that the function would hand on: 0 silently otherwise."""
     x, loss = ds.field(ds.f64, shape=4, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
 
     @ds.kernel

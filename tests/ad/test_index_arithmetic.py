@@ -247,7 +247,7 @@ def test_loops_with_a_break_are_loops(name):
         (
             "for j in range(N):\n    for k in range(N):\n        if w[j, k] > 0.5:\n            break\n"
             "        y[i] += w[j, k]\n    if y[i] > 1.0:\n        break",
-            "a loop stands beside other statements",
+            "a loop is beside other statements",
         ),
         ("while y[i] < 1.0:\n    y[i] += x[i]", "a while loop"),
         ("k = 0\nwhile k < N:\n    y[i] += x[k]\n    k += 2 * k + 1", "a while loop"),

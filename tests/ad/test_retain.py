@@ -441,7 +441,7 @@ def test_what_can_not_be_kept():
 
 
 def test_what_a_maximum_hands_on_is_not_kept(cpu):
-    """It would be 0 without a word."""
+    """It would be 0 silently."""
     x, y = (ds.field(ds.f64, shape=3, needs_grad=True) for _ in range(2))
     top, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
 

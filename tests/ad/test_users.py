@@ -1,6 +1,6 @@
 """What users of other frameworks ran into: each as a small program, with the right answer or a refusal.
 
-At least one of Taichi 1.7, quadrants 1.3 and Warp 1.19 gives a wrong number here without a word, unless said
+At least one of Taichi 1.7, quadrants 1.3 and Warp 1.19 gives a wrong number here silently, unless said
 otherwise.
 """
 

@@ -106,5 +106,5 @@ def test_products_run_in_order():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(KernelSyntaxError, match="has to stand in a loop that runs in order"):
+        with pytest.raises(KernelSyntaxError, match="is for loops that run in order"):
             hidden()

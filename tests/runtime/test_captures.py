@@ -1,4 +1,4 @@
-"""What a kernel is compiled for never becomes stale without a word: constants reached in any way."""
+"""What a kernel is compiled for never becomes stale silently: constants reached in any way."""
 
 import gc
 

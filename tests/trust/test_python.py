@@ -1,4 +1,4 @@
-"""What Python does between launches: no gradient gets lost in it without a word."""
+"""What Python does between launches: no gradient gets lost in it silently."""
 
 import copy
 import math

@@ -200,7 +200,7 @@ def _error(where: Loss, reader: str) -> AutodiffError:
             hint="copy it before the tape starts: then it is a constant",
         )
     error = MissingGradientError(
-        f"{name} has no gradient and stands between the inputs and the loss ({reader} reads it)",
+        f"{name} has no gradient and is between the inputs and the loss ({reader} reads it)",
         place,
         # Python's own arithmetic has no gradient, whatever the field has.
         hint="compute it in a kernel"

@@ -47,8 +47,8 @@ def check_seeds(record: Record) -> None:
         if gradient in computed:
             name = gradient.name
             raise AutodiffError(
-                f"{name} was set in the block of a tape whose backward pass computes it anew: what was set "
-                "would get lost without a word",
+                f"{name} was set in the block of a tape whose backward pass computes it anew: the value set "
+                "would be lost silently",
                 span,
                 hint="give it to the backward pass of a tape without a loss: "
                 f"tape.backward(grads={{{name.removesuffix('.grad')}: seed}})",
@@ -70,7 +70,7 @@ def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None
     }.items():
         raise AutodiffError(
             f"{gradient.name} is set in a step of a checkpointed rollout: the backward pass runs its steps "
-            "again, and gradients would get lost without a word",
+            "again, and gradients would be lost silently",
             span,
             hint="set it outside the rollout: tape.backward(grads={y: seed})",
         )
@@ -114,7 +114,7 @@ def _check_loss(record: Record, loss: Field) -> None:
         # Updates (`loss += ...`) may be several, so earlier writes are looked at too; the message names
         # the last.
         elif not computed:
-            what = "what it is computed of has no gradient"
+            what = "the values it is computed from have no gradient"
             where, computed = entry.statement(loss), True
     if computed and any(map(_is_cut, record.firsts())):
         return
@@ -202,8 +202,8 @@ def _check_taken(entry: Wrote, explained: list[set[Field]]) -> None:
     if any({source, entry.field} <= fields for fields in explained):
         return
     raise AutodiffError(
-        f"{entry.field.name} is given an array that Python took from {source.name}; a tape knows it as a "
-        f"constant, and the gradient of {source.name} would lack it without a word",
+        f"{entry.field.name} is given an array that Python took from {source.name}; for the tape it is a "
+        f"constant, and a part of the gradient of {source.name} would be missing",
         span,
         hint="do this in a kernel, or record its gradient: tape.record_func(backward, "
         f"[{source.name}, {entry.field.name}]); {_MEANT.format('array')}",
@@ -215,7 +215,7 @@ def _refuse(source: Any, entry: Wrote) -> None:
     set_here = _shown(f"{other} was set here:", span_of(entry.writer))
     raise AutodiffError(
         f"{name} was read out in Python, and {other}, which leads to the loss, was set from Python later: if "
-        f"it was made of {name}, the gradient would lack that without a word{set_here}\n"
+        f"it was made of {name}, a part of the gradient would be missing{set_here}\n"
         f"  {name} was read out here:",
         source.reader.span(),
         hint="do what is in between in kernels; if the two have nothing to do with each other, say that a "

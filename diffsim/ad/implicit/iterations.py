@@ -125,7 +125,7 @@ def by_hand(equation: Equation, options: Options, solver: Callable[[], Any]) -> 
     )
     if not length <= tolerance * max(scale, float(np.finfo(float).tiny)):
         raise SolveError(
-            f"what the solver given to {options.name} found is no solution: the residual has the norm "
+            f"the result of the solver given to {options.name} is not a solution: the residual has the norm "
             f"{np.linalg.norm(value):.3g}, and Newton's next step would move {equation.x.name} by "
             f"{length:.3g}, relative to its norm {length / scale if scale else np.inf:.3g}",
             options.where,

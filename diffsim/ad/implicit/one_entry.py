@@ -136,7 +136,7 @@ def need_gradient(
     elif getattr(outer, "refuses_constants", True):  # not where the user gives the gradient
         raise MissingGradientError(
             f"{name} sets {out.name}, which depends on {source.name} and has no gradient: the chain of "
-            "derivatives would break here without a word",
+            "derivatives would break here silently",
             Span.of_caller(),
             hint=f"declare {out.name} with needs_grad=True",
         ).advising()

@@ -101,7 +101,7 @@ class _ImaginaryParts(NullRecorder):
                 self.parts[thing] = imag.copy()
         elif imag.any():
             raise AutodiffError(
-                f"{mem.name}, an array that is no field, depends on the inputs in {special.name}: what is "
+                f"{mem.name}, an array that is not a field, depends on the inputs in {special.name}: what is "
                 "done with it in Python has no complex step",
                 special.kernel.source.head(),
                 hint=HINT,

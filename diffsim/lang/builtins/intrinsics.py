@@ -331,8 +331,8 @@ def _multiplied(
     if cx.in_task:
         raise cx.syntax(
             node,
-            "no memory has an atomic product: ds.atomic_mul has to stand in a loop that runs in order",
-            "put ds.loop_config(serialize=True) before it; or write x[i] *= v if no other lane has x[i]",
+            "no memory has an atomic product: ds.atomic_mul is for loops that run in order",
+            "put ds.loop_config(serialize=True) before it; or write x[i] *= v if no other one uses x[i]",
         )
     old = cx.builder.load(mem, index)
     cx.builder.store(mem, index, old * v)

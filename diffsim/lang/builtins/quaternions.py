@@ -187,7 +187,9 @@ def transform_inverse(t: Any) -> Any:
 def _rotated(u: list[Any], w: Any, v: Any) -> Any:
     """Return v + 2 w (u x v) + 2 u x (u x v)."""
     if shape(v) != (3,):
-        raise ValueError(f"what is turned is a vector of 3 elements, this has shape {shape(v)}")
+        raise ValueError(
+            f"a rotation applies to a vector of 3 elements, and this has shape {shape(v)}"
+        )
     axis = pack(u, (3,))
     side = linalg.cross(axis, v)
     return v + 2.0 * (w * side + linalg.cross(axis, side))

@@ -107,7 +107,9 @@ def _at(
         cx.builder.span = outer
 
 
-_LISTS = "use a list, a vector or a field; what is known before can be made outside the kernel"
+_LISTS = (
+    "use a list, a vector or a field; values known before the launch can be made outside the kernel"
+)
 _YIELD = "store the values into a field"
 _UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Lambda: ("a lambda", "define a function with @ds.func"),

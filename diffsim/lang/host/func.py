@@ -120,7 +120,7 @@ class Given:
 
     def _not_called(self, span: Span | None) -> DiffsimError:
         return AutodiffError(
-            f"{self.source.name} is a ds.{self.what}: it stands beside a func and is not called",
+            f"{self.source.name} is a ds.{self.what}: it accompanies a func and is not called",
             span,
             hint="call the func; its gradient uses this",
         )

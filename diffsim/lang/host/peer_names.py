@@ -194,7 +194,7 @@ FIELDS: dict[str, str] = {
     "list": "write x.to_numpy().tolist()",
     "to": "ds.init(arch=ds.cuda) chooses the device for the whole program",
     "ptr cptr ipc_handle memory_kind pinned": "memory is shared with other libraries by DLPack: np.from_dlpack(x)",
-    "mark_read mark_init": "leave it out: what is read and written is followed by itself",
+    "mark_read mark_init": "leave it out: reads and writes are tracked automatically",
     "mark_write": "write x.mark_written() after code of another library wrote to it",
     "host_accessors host_accessor": "index it: x[i]",
     "contiguous is_contiguous is_transposed strides capacity": "fields are contiguous; x.to_numpy() is an array of NumPy",
@@ -296,7 +296,7 @@ TUNING: dict[str, str] = {
     ),
     "timeline": _TIMES,
     "offline_cache_max_size_of_files offline_cache_cleaning_policy offline_cache_cleaning_factor": (
-        "what was not used for longest goes by itself"
+        "the least recently used entries are removed automatically"
     ),
 }
 """Options of `ti.init` that change no number: they have no effect, and what happens here instead."""

@@ -239,7 +239,7 @@ def missing_gradient(s: Store | Atomic, reader: str = "", name: str = "") -> Mis
     missing = f", has none itself, and {reader} reads it" if reader else ", and has none itself"
     return MissingGradientError(
         f"{name} is given a value that depends on something with a gradient{missing}: the "
-        "chain of derivatives would break here without a word",
+        "chain of derivatives would break here silently",
         s.span,
         hint=f"declare {name} with needs_grad=True, or cut the chain on purpose: ds.stop_grad(value)",
     )

@@ -43,7 +43,7 @@ def refused_shapes(kernel: Kernel) -> Iterator[KernelSimplicityError]:
     if loops and plain:
         stmts = plain[0].body.stmts
         writes = [s for s in stmts if isinstance(s, (Store, Atomic))]
-        yield _refused("statements stand beside its loops", (writes or stmts)[0].span, kernel)
+        yield _refused("it has statements beside its loops", (writes or stmts)[0].span, kernel)
     for t in kernel.tasks:
         yield from _check(kernel, _own_body(t), inside=bool(t.axes))
 
@@ -96,7 +96,7 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> Iterator[KernelSimp
     # 2. A loop under a branch is emitted twice in the adjoint, for its values and for its adjoint.
     if first not in here:
         yield _refused(
-            "a loop stands inside a branch, or after a break, continue or return",
+            "a loop is inside a branch, or after a break, continue or return",
             first.span,
             kernel,
         )
@@ -114,7 +114,7 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> Iterator[KernelSimp
         return
     for s in block.stmts:
         if isinstance(s, (Load, Store, Atomic)) and not _is_argument(s.mem):
-            yield _refused("a loop stands beside other statements", s.span, kernel)
+            yield _refused("a loop is beside other statements", s.span, kernel)
             return
     yield from _check(kernel, first.body, inside=True)
 

@@ -248,7 +248,9 @@ class Device:
                 # A size chosen here may be too much beside other programs: half of it is tried, down to a
                 # MiB. The user's own number is an error instead.
                 try:
-                    found = self._scratch = Buffer(self, asked, "what loops save for gradients")
+                    found = self._scratch = Buffer(
+                        self, asked, "values that loops save for gradients"
+                    )
                     break
                 except OutOfMemory:
                     if nbytes or asked < _LEAST_SCRATCH:

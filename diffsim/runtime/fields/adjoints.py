@@ -245,7 +245,7 @@ def followed_by_tape(f: Field, value: Tracked) -> Tracked | None:
     if f.adjoint is None and f.dtype.is_float:  # the derivative would have nowhere to go
         raise MissingGradientError(
             f"{f.name} is given a value that depends on something with a gradient, and has none "
-            "itself: the chain of derivatives would break here without a word",
+            "itself: the chain of derivatives would break here silently",
             Span.of_caller(),
             hint=f"declare {f._found_name or 'it'} with needs_grad=True, or store a constant: value.value",
         ).advising()

@@ -145,6 +145,6 @@ def _check_copied(f: Field) -> None:
     if type(f).__module__ != FieldCopies.__module__.replace("copies", "field"):
         raise refuse(
             f.in_words(),
-            f"what the class {type(f).__name__} adds to it is not known",
+            f"the attributes that the class {type(f).__name__} adds are not known",
             "give the class a method __deepcopy__, or __reduce__ for pickle",
         )

@@ -265,7 +265,7 @@ class SharedMemory:
         """Note that other libraries see the memory from now on, and may write to it at any time."""
         if self.tree is not None:
             raise FieldError(
-                f"{self.name} is in a sparse tree: what another library writes to it would activate nothing",
+                f"{self.name} is in a sparse tree: writes to it by another library would activate nothing",
                 Span.of_caller(),
                 hint="give a copy, x.to_numpy(), and take the result back with x.from_numpy(array)",
             )

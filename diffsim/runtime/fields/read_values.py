@@ -3,7 +3,7 @@
 They are plain floats and arrays, and constants, but for one use: with a value that the tape follows, as in
 `field[i] += value`, the gradient flows to the element too. Where such a constant would get into the recorded
 program, as an element of a field with a gradient or as an argument, the gradient with respect to what it was
-made of would get lost without a word. So the numbers remember where they come from, through Python's and
+made of would be lost silently. So the numbers remember where they come from, through Python's and
 NumPy's arithmetic, and that is refused. What other libraries make of them forgets it
 (`ad/checks/lost_gradients.py`).
 """
@@ -130,10 +130,10 @@ class Provenance:
             raise AutodiffError(
                 f"{into} is given {what} that Python took from {field.name}; "
                 + (
-                    f"that is a constant, and the tangent of {field.name} would get lost without a word"
+                    f"that is a constant, and the tangent of {field.name} would be lost silently"
                     if tape.tangents
-                    else f"a tape knows it as a constant, and the gradient of {field.name} would lack it "
-                    "without a word"
+                    else f"for the tape it is a constant, and a part of the gradient of {field.name} "
+                    "would be missing"
                 ),
                 Span.of_caller(),
                 hint=f"{hint}; if a constant is meant, say so: ds.stop_grad(value)",

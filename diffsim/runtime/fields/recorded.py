@@ -232,7 +232,7 @@ class Recorded(Tracked, metaclass=PublicNames):
         if session.tape is not None and session.tape.follows_values:
             raise AutodiffError(
                 "a value that a kernel returned was turned into a plain float, which is a constant: the "
-                f"{'tangent' if session.tape.tangents else 'gradient'} would get lost without a word",
+                f"{'tangent' if session.tape.tangents else 'gradient'} would be lost silently",
                 Span.of_caller(),
                 hint="write value.value if a constant is meant; functions are ds.sin(value), ...; anything "
                 "else goes into a kernel",

@@ -64,7 +64,7 @@ class Signature:
             # *args and keyword-only parameters have no fixed place in the positional fast path of a launch.
             if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY):
                 raise KernelSyntaxError(
-                    f"{p.name} stands with or after a *, and a kernel has plain parameters only",
+                    f"{p.name} comes with or after a *, and a kernel has plain parameters only",
                     source.parameter(p.name),
                     hint="name each parameter, without *",
                 )
@@ -264,7 +264,7 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
         except TypeError:
             number = None
         if number is not None:
-            # Never wraps around: 2**31 given for an i32 would be a negative index without a word.
+            # Never wraps around: 2**31 given for an i32 would be a negative index silently.
             if t.holds(number):
                 return number
             raise KernelTypeError(

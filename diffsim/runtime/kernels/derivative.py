@@ -83,7 +83,7 @@ def missing_dual(s: Store | Atomic, what: str = "") -> MissingGradientError:
     name = s.mem.name
     return MissingGradientError(
         f"{name} is given a value with a tangent, and {what or f'{name} has no dual'}: the chain of "
-        "derivatives would break here without a word",
+        "derivatives would break here silently",
         s.span,
         hint=f"pass a ds.ndarray as {name}"
         if what

@@ -175,7 +175,7 @@ class GradientCall:
             raise self._not_launched("since a field that it uses was made anew")
         if returned is not None and not self.derivative.returns_active:
             raise AutodiffError(
-                f"what {self.name} returns does not depend on anything with a gradient",
+                f"the result of {self.name} does not depend on anything with a gradient",
                 Span.of_caller(),
                 hint="leave out returned=",
             )

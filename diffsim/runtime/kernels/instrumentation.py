@@ -75,7 +75,7 @@ def independence_checks(kernel: nodes.Kernel) -> Instrumentation | None:
     def explain(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
         if not fields or not error.message.endswith(CLAIMED):
             return error
-        hint = "leave out independent=True, or change the indices; what several iterations add to is fine"
+        hint = "leave out independent=True, or change the indices; elements that are only added to may meet"
         return GlobalDataAccessError(error.message, error.span, hint=hint)
 
     # `explain` also keeps the fields alive, to which memories refer weakly.

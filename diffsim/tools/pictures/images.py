@@ -59,7 +59,7 @@ def as_bytes(image: Any, what: str = "the image") -> np.ndarray:
         return np.round(clipped * 255).astype(np.uint8)
     if found.dtype.kind == "i":
         raise refuse(
-            f"{what} is of {found.dtype}, which has no largest value that stands for white",
+            f"{what} is of {found.dtype}, which has no largest value that represents white",
             "give floats from 0 to 1, or whole numbers of u8, u16 or u32",
         )
     return (found >> (8 * (found.dtype.itemsize - 1))).astype(np.uint8)

@@ -176,7 +176,7 @@ def assign(
             if other != name and _is_template(func, other) and not _is_disjoint(cx, target, e):
                 raise cx.syntax(
                     target,
-                    f"{problem}, and {_root(target)} stands in another argument too",
+                    f"{problem}, and {_root(target)} is in another argument too",
                     f"give that one a name of its own first: other = {ast.unparse(e)}",
                 )
         cx.changed_by_calls.add(_root(target))

@@ -54,7 +54,7 @@ def _key(cx: TranslationContext, node: ast.expr) -> Any:
         raise cx.type_error(
             node,
             f"the key of a dictionary is known when the kernel is compiled, this is {describe(key)}",
-            "use a text or a constant number; what is looked up at run time is kept in a field",
+            "use a text or a constant number; values looked up at run time belong in a field",
         )
     return key
 

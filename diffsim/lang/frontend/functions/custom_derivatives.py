@@ -454,7 +454,7 @@ def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
         raise cx.type_error(
             key,
             f"{describe(thing)} has no adjoint here",
-            f"between the brackets stands a float parameter of {targets.name}, or a field",
+            f"the brackets contain a float parameter of {targets.name}, or a field",
         )
     return True
 

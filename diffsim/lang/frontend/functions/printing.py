@@ -68,7 +68,7 @@ def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> lis
             raise cx.syntax(
                 k.value,
                 f"print takes no {k.arg}= in a kernel" if k.arg else "** cannot be used here",
-                "it takes sep= and end=; what it prints goes to sys.stdout when the launch has ended",
+                "it takes sep= and end=; its output goes to sys.stdout when the launch has ended",
             )
         thing = expressions.expr(cx, k.value)
         # None means the default, as for Python's print.

@@ -241,7 +241,7 @@ def _matrix_product(cx: TranslationContext, a: Operand, b: Operand, node: Syntax
     if len(left.type.shape) == 1:
         raise cx.type_error(
             node,
-            f"@ multiplies matrices, and {an(left.type)} stands on its left",
+            f"@ multiplies matrices, and {an(left.type)} is on its left",
             hint="of two vectors take a.dot(b), or a.outer_product(b)",
         )
     return cx.builder.op(matmul, (left, right))
