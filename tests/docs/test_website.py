@@ -125,6 +125,11 @@ def test_every_page_is_in_a_section_of_its_own_kind(website):
     assert wrong == []
 
 
+def test_the_readme_leads_to_every_page():
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text("utf-8")))
+    assert {p.name for p in DOCS} - linked == set()
+
+
 def test_a_page_that_no_list_names_comes_last_in_its_part(website):
     page = "# New\n\n*Explanation. For those who try: a page.*\n"
     assert website.order.sections("Explanation", {"new.md": page})[""] == ["new.md"]

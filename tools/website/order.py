@@ -29,13 +29,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "Training": "training networks bridges",
         "Simulations": "gpu sparse precision reproducibility ports",
         "Programs": "gui tools notebooks-and-editors concurrency caching packaging-programs",
-        "When something is wrong": "faq debugging profiling catching-errors",
+        "When something is wrong": "faq debugging profiling",
         "Coming from elsewhere": "from-taichi from-warp",
         "Changing diffsim": "add-an-op releasing",
     },
     "Reference": {
         "Gradients": "which-derivative tapes python-on-a-tape access-rules derivatives decompositions",
-        "Language and environment": "language command-line compatibility glossary",
+        "Language and environment": "language catching-errors command-line compatibility glossary",
     },
     "Explanation": {"": "architecture loop-reversal"},
 }
