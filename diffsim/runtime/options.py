@@ -7,6 +7,7 @@ This is the only place that reads environment variables:
     DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
     DIFFSIM_RULES       enforced or lifted (the option rules wins)
     DIFFSIM_TRACEBACK   full: as traceback="full" (the option traceback wins)
+    DIFFSIM_VECTOR_BITS 256: code without AVX-512, for measurements; read when the first kernel is compiled
 """
 
 from __future__ import annotations
@@ -268,6 +269,11 @@ def threads_of_environment() -> int:
         return int(text) if plain and int(text) <= _MOST_THREADS else None
 
     return int(_of_environment("DIFFSIM_NUM_THREADS", 0, number, _THREADS_HINT))
+
+
+def vector_bits_of_environment() -> int:
+    """Return the width of the CPU's vectors that the environment asks for [bit]."""
+    return int(_word_of_environment("DIFFSIM_VECTOR_BITS", "512", "256"))
 
 
 def cache_dir_of_environment() -> str:

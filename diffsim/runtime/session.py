@@ -250,7 +250,7 @@ class Session:
     @property
     def jit(self) -> Jit:
         if self._jit is None:
-            self._jit = Jit()
+            self._jit = Jit(vector_bits=options.vector_bits_of_environment())
         return self._jit
 
     @property

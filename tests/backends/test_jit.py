@@ -11,6 +11,8 @@ import pytest
 
 from diffsim.backends.native import jit as jit_module
 from diffsim.backends.native.jit import VECTOR_MATH, Jit, LLVMError
+from diffsim.errors import OptionError
+from diffsim.runtime.options import vector_bits_of_environment
 
 ADD = "define i64 @add(i64 %a, i64 %b) nounwind {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
 
@@ -65,6 +67,26 @@ def test_objects_are_reproducible_and_portable_between_compilers(jit: Jit) -> No
     assert other.compile(ADD) == jit.compile(ADD)
     assert add_function(other, jit.compile(ADD)) == 42
     assert Jit(1).fingerprint != jit.fingerprint
+
+
+def test_code_without_avx512() -> None:
+    """What a machine without it would run, under a key of its own."""
+    wide, narrow = Jit(), Jit(vector_bits=256)
+    text = map_kernel(narrow, "expf")
+    assert "<16 x float>" not in text + narrow.optimized(text)
+    assert narrow.vector_bits <= 256
+    assert narrow.vector_registers <= wide.vector_registers
+    assert (narrow.fingerprint == wide.fingerprint) == (wide.vector_bits <= 256)
+    assert add_function(narrow, narrow.compile(ADD)) == 42
+
+
+def test_the_width_that_the_environment_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, bits in (("", 512), ("512", 512), (" 256 ", 256)):
+        monkeypatch.setenv("DIFFSIM_VECTOR_BITS", text)
+        assert vector_bits_of_environment() == bits
+    monkeypatch.setenv("DIFFSIM_VECTOR_BITS", "128")
+    with pytest.raises(OptionError, match="variable DIFFSIM_VECTOR_BITS cannot be '128'"):
+        vector_bits_of_environment()
 
 
 def test_libraries_have_name_spaces_of_their_own(jit: Jit) -> None:

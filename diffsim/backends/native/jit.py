@@ -248,8 +248,14 @@ class Jit:
         vector_math: whether libmvec is loaded, so that ``declare_math`` offers vector forms.
     """
 
-    def __init__(self, opt_level: int = 3) -> None:
-        """Args: opt_level: 0 to 3, as in ``-O3``; below 2 nothing is vectorised."""
+    def __init__(self, opt_level: int = 3, vector_bits: int = 512) -> None:
+        """Make a compiler.
+
+        Args:
+            opt_level: 0 to 3, as in ``-O3``; below 2 nothing is vectorised.
+            vector_bits: width of the widest registers to use, if the CPU has them: 512, or 256 for the code
+                that a CPU without AVX-512 would run.
+        """
         self.vector_math = _initialise()
         self._opt_level = opt_level
         self._triple: str = llvm.get_process_triple()
@@ -257,6 +263,8 @@ class Jit:
         # Code is compiled for exactly this CPU. Its name and features are part of the key, so a
         # cache that is shared by machines holds an object for each.
         self._host: dict[str, bool] = llvm.get_host_cpu_features()
+        if vector_bits < 512:
+            self._host.update((f, False) for f in self._host if f.startswith(("avx512", "avx10")))
         self._features: str = llvm.FeatureMap(self._host).flatten()
         if self._host.get("avx512f"):
             self._features += ",-prefer-256-bit"
