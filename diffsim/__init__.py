@@ -86,7 +86,8 @@ from diffsim.ir.ops import (
 
 # Taichi's names. Each scalar type has a short and, as in NumPy, a long name.
 from diffsim.ir.types import bool_ as u1
-from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from diffsim.ir.types import f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from diffsim.ir.types import f16 as float16
 from diffsim.ir.types import f32 as float32
 from diffsim.ir.types import f64 as float64
 from diffsim.ir.types import i8 as int8
@@ -382,9 +383,11 @@ __all__ = [
     "errors",
     "exp",
     "exp2",
+    "f16",
     "f32",
     "f64",
     "field",
+    "float16",
     "float32",
     "float64",
     "floor",

@@ -10,7 +10,8 @@ def push(x: ds.types.ndarray(dtype=vec3, ndim=1), force: vec3): ...
 from typing import TYPE_CHECKING, NoReturn
 
 from diffsim.ir.types import bool_ as u1
-from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from diffsim.ir.types import f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from diffsim.ir.types import f16 as float16
 from diffsim.ir.types import f32 as float32
 from diffsim.ir.types import f64 as float64
 from diffsim.ir.types import i8 as int8
@@ -35,8 +36,10 @@ if not TYPE_CHECKING:  # or every name would be one
 
 
 __all__ = [
+    "f16",
     "f32",
     "f64",
+    "float16",
     "float32",
     "float64",
     "i8",

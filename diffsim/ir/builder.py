@@ -140,7 +140,8 @@ class Builder:
 
     def cast(self, x: Value, scalar: ScalarType) -> Value:
         """Emit the conversion of a value's scalars."""
-        if x.type.scalar is scalar:
+        have = x.type.scalar
+        if have is scalar:
             return x
         # Folded with the definition of `cast` (`types.converted`), so compile time and run time agree.
         if isinstance(x, Const):
@@ -148,6 +149,21 @@ class Builder:
         # A truncation to one bit would make 2 false.
         if scalar.is_bool:
             return self.named("ne", x, 0)
+        if have.for_storage and scalar is not have.arithmetic:
+            return self.cast(self.cast(x, have.arithmetic), scalar)
+        if scalar.for_storage:
+            return self._stored(x, scalar)
+        return self._let(TABLE["cast"], (x,), tensor(scalar, x.type.shape))
+
+    def _stored(self, x: Value, scalar: ScalarType) -> Value:
+        """Emit the conversion to a type of storage."""
+        made = self.made_by(x)
+        # What was not computed with is as it was stored.
+        if made is not None and made.op.name == "cast" and made.args[0].type.scalar is scalar:
+            return made.args[0]
+        # Integers that f32 does not hold are beyond f16, so only floats must not be rounded twice.
+        if not x.type.is_float:
+            x = self.cast(x, scalar.arithmetic)
         return self._let(TABLE["cast"], (x,), tensor(scalar, x.type.shape))
 
     def broadcast(self, x: Value, t: Type) -> Value:
@@ -191,21 +207,28 @@ class Builder:
         ]
         return self.build(values, tensor(common, shape))
 
+    def _whole(self, op: Op, args: Sequence[Operand]) -> Value:
+        """Emit an op on tensors as wholes."""
+        values = tuple(a if isinstance(a, Value) else self.literal(a) for a in args)
+        if op.name in ("matmul", "outer"):
+            common = promote(values[0].type.scalar, values[1].type.scalar)
+            values = tuple(self.cast(v, common) for v in values)
+        elif op.name == "insert":
+            values = (values[0], self.cast(values[1], values[0].type.scalar), *values[2:])
+        try:
+            t = op.infer_type(values, None)  # type: ignore[misc]
+        except ValueError as problem:
+            advice = _TENSOR_ADVICE.get(op.name, "give operands of shapes that go together")
+            raise KernelTypeError(str(problem), self.span, hint=advice) from None
+        if not op.moves and t.scalar.for_storage:
+            wide = [self.cast(v, v.type.scalar.arithmetic) for v in values]
+            return self.cast(self._whole(op, wide), t.scalar)
+        return self._fold_structure(op, values) or self._let(op, values, t)
+
     def op(self, op: Op, args: Sequence[Operand]) -> Value:
         """Emit an op on values and Python numbers, operands promoted by its signature."""
         if op.infer_type is not None:
-            values = tuple(a if isinstance(a, Value) else self.literal(a) for a in args)
-            if op.name in ("matmul", "outer"):
-                common = promote(values[0].type.scalar, values[1].type.scalar)
-                values = tuple(self.cast(v, common) for v in values)
-            elif op.name == "insert":
-                values = (values[0], self.cast(values[1], values[0].type.scalar), *values[2:])
-            try:
-                t = op.infer_type(values, None)
-            except ValueError as problem:
-                advice = _TENSOR_ADVICE.get(op.name, "give operands of shapes that go together")
-                raise KernelTypeError(str(problem), self.span, hint=advice) from None
-            return self._fold_structure(op, values) or self._let(op, values, t)
+            return self._whole(op, args)
         if len(args) != len(op.operands):
             some = f"{len(op.operands)} argument{'s' * (len(op.operands) != 1)}"
             raise KernelTypeError(
@@ -218,7 +241,7 @@ class Builder:
             if letter not in groups:
                 groups[letter] = self._common(op, letter, args)
         shape: tuple[int, ...] = ()
-        values = ()
+        values: tuple[Value, ...] = ()
         for letter, a in zip(op.operands, args, strict=True):
             scalar = groups[letter]
             if isinstance(a, Value):
@@ -236,7 +259,11 @@ class Builder:
                 values += (a if a.type.scalar is scalar else self._convert(a, scalar, letter),)
             else:
                 values += (self.const(a, scalar),)
-        t = tensor(op.result_type(groups), shape)
+        result = op.result_type(groups)
+        if not op.moves and any(t.for_storage for t in groups.values()):
+            wide = [self.cast(v, v.type.scalar.arithmetic) for v in values]
+            return self.cast(self.op(op, wide), result)
+        t = tensor(result, shape)
         # The order matters: what is constant needs no formula, and a formula no statement of the op
         # itself.
         return (

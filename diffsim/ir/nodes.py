@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from diffsim.ir.arithmetic import Arithmetic
 from diffsim.ir.layout import Mem as Mem  # noqa: PLC0414 - it is a node of the IR
 from diffsim.ir.print_format import CheckKind
-from diffsim.ir.types import ScalarType, Type
+from diffsim.ir.types import ScalarType, Type, derivative_type
 
 if TYPE_CHECKING:
     from diffsim.errors import Span
@@ -565,3 +565,13 @@ def zero(t: Type) -> Const:
     """Return the constant 0 of a type."""
     s: ScalarType = t.scalar
     return Const(t, 0.0 if s.kind == "f" else False if s.kind == "b" else 0)
+
+
+def no_derivative(t: Type) -> Const:
+    """Return 0 as the derivative of, or with respect to, a value of a type."""
+    return zero(derivative_type(t))
+
+
+def derivative_of(v: Value, what: str) -> Value:
+    """Return a new value for the adjoint ("adj") or tangent ("dual") of one."""
+    return Value(derivative_type(v.type), f"{v.hint}.{what}" if v.hint else "")

@@ -201,6 +201,8 @@ class Op(metaclass=PublicNames):
             "each" of them while the others stay (`matmul`). Elementwise ops need no answer: their rules
             are read both ways.
         infer_type: for ops on tensors as wholes: (argument types) -> result type; elementwise ops have none.
+        moves: whether it only moves numbers, and works on types of storage too; all others compute, in
+            `ScalarType.arithmetic`.
         public: whether it is a name of `ds`.
     """
 
@@ -219,6 +221,7 @@ class Op(metaclass=PublicNames):
         sample: list[tuple[float, float]],
         infer_type: Callable[..., Type] | None = None,
         linear: str = "",
+        moves: bool = False,
         public: bool = True,
     ) -> None:
         self.name = name
@@ -232,6 +235,7 @@ class Op(metaclass=PublicNames):
         self.sample = sample
         self.infer_type = infer_type
         self.linear = linear
+        self.moves = moves
         self.public = public
         # Split once; type inference reads `operands` and `result` for each op that is emitted.
         left, _, right = signature.partition("->")

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from diffsim.errors import (
     AccessError,
     DiffsimError,
@@ -18,7 +16,7 @@ from diffsim.errors import (
     OutOfMemoryError,
     Span,
 )
-from diffsim.ir.types import Type, f32, size_of
+from diffsim.ir.types import Type, size_of
 
 
 class CheckKind(Enum):
@@ -91,14 +89,11 @@ class Shown:
         if t.is_float:
             # NumPy prints the shortest decimal that rounds to the same number of its own type: 0.1 for
             # an f32, where Python's float would show 0.10000000149011612.
-            return format(float(x), self.spec) if self.spec else str(_FLOATS[t is f32](x))
+            return format(float(x), self.spec) if self.spec else str(t.numpy.type(x))
         return format(bool(x) if t.is_bool else int(x), self.spec)
 
     def __str__(self) -> str:
         return f"{{:{self.spec}}}" if self.spec else "{}"
-
-
-_FLOATS = (np.float64, np.float32)
 
 
 def _nested(texts: list[str], shape: tuple[int, ...]) -> str:

@@ -18,20 +18,35 @@ from diffsim.tracebacks import entries
 
 @entries("__call__")
 class ScalarType(metaclass=PublicNames):
-    """A scalar type: `kind` is "f" (float), "i" (signed), "u" (unsigned) or "b" (boolean)."""
+    """A scalar type: `kind` is "f" (float), "i" (signed), "u" (unsigned) or "b" (boolean).
+
+    Attributes:
+        arithmetic: the type that ops on numbers of this type are computed in, and that their derivatives
+            have. Another one than itself makes it a type of storage: results are rounded to it once.
+    """
 
     _public = "bits name numpy"
 
-    __slots__ = ("bits", "code", "kind", "llvm", "name", "numpy")
+    __slots__ = ("arithmetic", "bits", "code", "kind", "llvm", "name", "numpy")
     shape: tuple[int, ...] = ()
 
-    def __init__(self, name: str, kind: str, bits: int, numpy: Any, llvm: str, code: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        bits: int,
+        numpy: Any,
+        llvm: str,
+        code: str,
+        arithmetic: ScalarType | None = None,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.bits = bits
         self.numpy = np.dtype(numpy)
         self.llvm = llvm
         self.code = code
+        self.arithmetic = arithmetic or self
 
     def __repr__(self) -> str:
         return self.name
@@ -83,6 +98,11 @@ class ScalarType(metaclass=PublicNames):
         return self.kind == "b"
 
     @property
+    def for_storage(self) -> bool:
+        """Whether numbers of this type are computed with in another one."""
+        return self.arithmetic is not self
+
+    @property
     def bytes(self) -> int:
         return int(self.numpy.itemsize)
 
@@ -110,6 +130,9 @@ class ScalarType(metaclass=PublicNames):
 
 f32 = ScalarType("f32", "f", 32, np.float32, "float", "f")
 f64 = ScalarType("f64", "f", 64, np.float64, "double", "d")
+# f32 has twice the digits and two more, so sums, products, quotients and roots that are rounded to f32 and
+# then to f16 are the nearest f16 (S. A. Figueroa, When is double rounding innocuous?, SIGNUM 1995).
+f16 = ScalarType("f16", "f", 16, np.float16, "half", "e", f32)
 i8 = ScalarType("i8", "i", 8, np.int8, "i8", "b")
 i16 = ScalarType("i16", "i", 16, np.int16, "i16", "h")
 i32 = ScalarType("i32", "i", 32, np.int32, "i32", "i")
@@ -121,7 +144,7 @@ u64 = ScalarType("u64", "u", 64, np.uint64, "i64", "Q")
 bool_ = ScalarType("bool", "b", 1, np.bool_, "i1", "?")
 
 SCALARS: dict[str, ScalarType] = {
-    t.name: t for t in (f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)
+    t.name: t for t in (f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)
 }
 
 
@@ -261,6 +284,11 @@ def tensor(scalar: ScalarType, shape: tuple[int, ...]) -> Type:
     """Return the type of that scalar and shape; the scalar itself for the empty shape."""
     # Cached, which makes tensor types unique.
     return _tensor(scalar, tuple(shape)) if shape else scalar
+
+
+def derivative_type(t: Type) -> Type:
+    """Return the type of derivatives of, and with respect to, values of a float type."""
+    return tensor(t.scalar.arithmetic, t.shape)
 
 
 def size_of(t: Type) -> int:

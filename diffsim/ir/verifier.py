@@ -24,7 +24,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.op import TABLE
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.traversal import blocks, custom_rule_blocks, entered, has_effects, outs, uses
-from diffsim.ir.types import ScalarType, TensorType, bool_
+from diffsim.ir.types import ScalarType, TensorType, bool_, derivative_type
 
 
 def verify(kernel: Kernel, after: str = "") -> Kernel:
@@ -83,7 +83,7 @@ def _dual(mem: Mem) -> None:
     dual = mem.dual
     if dual is None:
         return
-    if dual.dtype is not mem.dtype or dual.rank - mem.rank not in (0, 1):
+    if dual.dtype is not derivative_type(mem.dtype) or dual.rank - mem.rank not in (0, 1):
         raise _Malformed(f"the dual of {mem.name} has another type or rank", None)
     if None not in (mem.shape, dual.shape) and dual.shape[: mem.rank] != mem.shape:  # type: ignore[index]
         raise _Malformed(f"the dual of {mem.name} has another shape", None)
@@ -151,6 +151,14 @@ def _same(what: str, stmt: Stmt, *groups: tuple[Value, ...]) -> None:
             raise _Malformed(f"{what} differ in number or type", stmt)
 
 
+def _derivatives(
+    what: str, stmt: Stmt, values: tuple[Value, ...], derivatives: tuple[Value, ...]
+) -> None:
+    wanted = [derivative_type(v.type) if v.type.is_float else v.type for v in values]
+    if [g.type for g in derivatives] != wanted:
+        raise _Malformed(f"{what} differ in number or type", stmt)
+
+
 def _types(stmt: Stmt) -> None:
     """Verify the types of a statement's operands and results."""
     if isinstance(stmt, Let):
@@ -189,15 +197,16 @@ def _types(stmt: Stmt) -> None:
 def _call_types(stmt: CustomCall | Gradient) -> None:
     """Verify that arguments, results and their adjoints agree in number and type."""
     if isinstance(stmt, Gradient):
-        _same("arguments and their adjoints", stmt, stmt.args, stmt.params, stmt.outs)
-        _same("results and their adjoints", stmt, stmt.body.yields, stmt.seeds)
+        _same("arguments and parameters", stmt, stmt.args, stmt.params)
+        _derivatives("arguments and their adjoints", stmt, stmt.args, stmt.outs)
+        _derivatives("results and their adjoints", stmt, stmt.body.yields, stmt.seeds)
     else:
         _same("results", stmt, stmt.body.yields, stmt.outs)
         if stmt.replay is not None:
             _same("replayed results", stmt, stmt.replay.yields, stmt.outs)
         if stmt.adjoint is not None:
-            _same("results and their adjoints", stmt, stmt.seeds, stmt.outs)
-            _same("arguments and their adjoints", stmt, stmt.adjoint.yields, stmt.args)
+            _derivatives("results and their adjoints", stmt, stmt.outs, stmt.seeds)
+            _derivatives("arguments and their adjoints", stmt, stmt.args, stmt.adjoint.yields)
 
 
 def _let_types(stmt: Let) -> None:
@@ -205,6 +214,8 @@ def _let_types(stmt: Let) -> None:
     op, args, out = stmt.op, stmt.args, stmt.out
     if TABLE.get(op.name) is not op:
         raise _Malformed(f"{op.name} is not in the table", stmt)
+    if not op.moves and any(v.type.scalar.for_storage for v in (*args, out)):
+        raise _Malformed(f"{op.name} computes in a type of storage", stmt)
     # The letters of a signature say nothing about their types (see `Op`).
     if op.infer_type is not None or op.name == "cast":
         return

@@ -48,10 +48,10 @@ def refuse_tape(what: str) -> None:
 
 
 def need_dtype(dtype: Any) -> Any:
-    """Return a float type; refuse others."""
-    if not getattr(dtype, "is_float", False) or dtype.shape:
+    """Return a float type that SciPy solves in; refuse others."""
+    if not getattr(dtype, "is_float", False) or dtype.shape or dtype.for_storage:
         raise DtypeError(
-            f"numbers of a sparse matrix are floats, not {shown(dtype)}",
+            f"numbers of a sparse matrix are f32 or f64, not {shown(dtype)}",
             Span.of_caller(),
             hint="give it ds.f32 or ds.f64",
         )

@@ -19,7 +19,7 @@ from typing import Any
 
 from diffsim.backends.cuda.codegen import BLOCK_DIM
 from diffsim.errors import LEVELS, ArgumentError, OptionError, Span, shown, warn
-from diffsim.ir.types import ScalarType, f32, f64, i32, i64
+from diffsim.ir.types import ScalarType, f16, f32, f64, i32, i64
 from diffsim.ir.verifier import is_block_dim
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.unsupported import close_to
@@ -69,7 +69,7 @@ class Options:
 
 # Options with a few values; the others have a type and a range.
 _CHOICES: dict[str, tuple[Any, ...]] = {
-    "default_fp": (f32, f64),
+    "default_fp": (f16, f32, f64),
     "default_ip": (i32, i64),
     "rules": ("enforced", "lifted"),
     "kernel_simplicity": ("strict", "relaxed"),

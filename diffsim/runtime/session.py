@@ -401,7 +401,7 @@ def init(  # noqa: D417 - each option has its line
             DIFFSIM_ARCH (`cpu`, `cuda`, `gpu` or `python`) wins over it. Taichi's other names mean `ds.cpu`
             (`x64`, `x86_64`, `arm64`) or `ds.gpu` (`vulkan`, `metal`, `opengl`, `gles`, `dx11`, `dx12`,
             `amdgpu`).
-        default_fp: type of float literals and of `float`: `ds.f32` (default) or `ds.f64`.
+        default_fp: type of float literals and of `float`: `ds.f32` (default), `ds.f64` or `ds.f16`.
         default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
         debug: check bounds, divisions of integers and assertions in every kernel, and look for NaN and
             infinities (slower).

@@ -36,7 +36,7 @@ _BARRIER = 1 << 32
 _WHOLE_WARP = 0xFFFFFFFF
 _THREADS = np.arange(MOST_THREADS)
 _INVARIANT, _LOAD, _STORE, _ATOMIC = range(4)
-_BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "ptr": 8}
+_BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "half": 2, "float": 4, "double": 8, "ptr": 8}
 _NOTE = "nounwind willreturn memory(inaccessiblemem: readwrite)"
 _DECLARED = {
     "sreg_tid": "i32 @sreg_tid() nounwind willreturn memory(none)",

@@ -30,6 +30,7 @@ from tests.fuzz import (
     deterministic,
     forward,
     given,
+    halves,
     hessians,
     launches,
     neighbours,
@@ -108,6 +109,11 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return repeatable.make(seed), [
             ("replays", functools.partial(repeatable.verdict, seed=seed))
         ]
+    if seed % 32 == 29:
+        arch, vectors = ds.python if seed % 256 == 29 else ds.cpu, bool(seed & 32)
+        return halves.make(seed), [
+            ("halves", functools.partial(halves.verdict, seed=seed, arch=arch, vectors=vectors))
+        ]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 16 == 14:
@@ -155,7 +161,7 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
     if seed % 16 == 0:
         python = functools.partial(programs.verdict, seed=seed, in_place="save", arch=ds.python)
         ways.append(("in Python", python))
-    ways += [twice, stepped]
+    ways += [twice, stepped, ("halves", functools.partial(halves.stepped, seed=seed))]
     if seed % 32 == 0:
         ways += [
             (k, functools.partial(bridges.verdict, seed=seed, library=k)) for k in bridges.LIBRARIES

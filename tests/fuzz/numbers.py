@@ -21,7 +21,7 @@ from diffsim.ir.types import SCALARS
 from diffsim.passes.transforms import vectorize
 
 N = 35
-FLOATS, INTS = ["f32", "f64"], ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+FLOATS, INTS = ["f16", "f32", "f64"], ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 FUNCTIONS = [
     "sin",
     "cos",

@@ -653,20 +653,21 @@ def run(
     return found
 
 
-def placed(text, seed, n=N, fp=ds.f64, lent=()):
-    """The names of a program, and its fields, which hold the inputs."""
+def placed(text, seed, n=N, fp=ds.f64, lent=(), half=()):
+    """The names of a program, and its fields, which hold the inputs; those of `half` are of f16."""
     values, _, _, at = start(seed, n)
+    types = {k: ds.f16 if k in half else fp for k in values}
     fields = {
-        k: ds.field(fp, s, needs_grad=k not in lent) for k, s in shapes(n).items() if k != "v"
+        k: ds.field(types[k], s, needs_grad=k not in lent) for k, s in shapes(n).items() if k != "v"
     }
     fields["loss"] = ds.field(fp, (), needs_grad=True)
-    fields["v"] = ds.Vector.field(2, fp, n, needs_grad="v" not in lent)
+    fields["v"] = ds.Vector.field(2, types["v"], n, needs_grad="v" not in lent)
     fields["at"] = ds.field(ds.i32, n)
     fields["at"].from_numpy(at)
     fields["b"] = ds.field(fp, n)
     fields["b"].from_numpy(constants(n).astype(fp.numpy))
     for k in values:
-        fields[k].from_numpy(values[k].astype(fp.numpy))
+        fields[k].from_numpy(values[k].astype(types[k].numpy))
     file = f"<program {seed} {abs(hash(text))}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space = {"ds": ds, **fields}

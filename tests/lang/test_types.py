@@ -234,7 +234,8 @@ def test_integers_to_floats_round_to_nearest(cpu, target):
     for source in ("i64", "u64", "i32", "u32", "u8"):
         a = interesting(numpy_of(source))
         found = compute(cpu, lambda_cast(getattr(cpu, target)), a, a, numpy_of(target))
-        assert (found == a.astype(numpy_of(target))).all()
+        with np.errstate(over="ignore"):  # f16 ends at 65504
+            assert (found == a.astype(numpy_of(target))).all()
 
 
 def test_casts_to_and_from_booleans(cpu):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-FLOATS = ["f32", "f64"]
+FLOATS = ["f16", "f32", "f64"]
 SIGNED = ["i8", "i16", "i32", "i64"]
 UNSIGNED = ["u8", "u16", "u32", "u64"]
 NUMBERS = FLOATS + SIGNED + UNSIGNED

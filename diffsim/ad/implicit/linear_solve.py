@@ -205,9 +205,9 @@ def _check_fields(b: Any, out: Any) -> int:
                 hint="write ds.ad.linear_solve(A, b, x) with fields b and x; a field takes an array by "
                 "b.from_numpy(array)",
             )
-        if not f.dtype.is_float or f.is_grad:
+        if not f.dtype.is_float or f.dtype.for_storage or f.is_grad:
             raise FieldError(
-                f"{name} of linear_solve is a field of floats, and {f.name} is "
+                f"{name} of linear_solve is a field of f32 or f64, and {f.name} is "
                 + ("a gradient" if f.is_grad else f"of {f.dtype}"),
                 Span.of_caller(),
                 hint="use a field of ds.f64 or ds.f32",

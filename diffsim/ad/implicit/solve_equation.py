@@ -289,10 +289,10 @@ def check_unknown(name: str, role: str, f: object, hint: str) -> Field:
     where = Span.of_caller()
     if not isinstance(f, Field):
         raise FieldError(f"{role} of {name} is a field", where, hint)
-    if not f.dtype.is_float or f.is_grad:
+    if not f.dtype.is_float or f.dtype.for_storage or f.is_grad:
         what = "a gradient" if f.is_grad else f"of {f.dtype}"
         raise FieldError(
-            f"{role} of {name} is a field of floats, and {f.name} is {what}",
+            f"{role} of {name} is a field of f32 or f64, and {f.name} is {what}",
             where,
             hint="use a field of ds.f64 or ds.f32",
         )

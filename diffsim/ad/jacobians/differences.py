@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.ad.jacobians.arguments import limit, offsets
 from diffsim.ad.jacobians.complex_step import complex_step
 from diffsim.ad.jacobians.program import Program, precision, size
+from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 
 Slopes = list[np.ndarray]
@@ -102,7 +103,12 @@ SCHEMES = {
     "ridders": Scheme(_ridders, {4: Tolerance(1e-1, 1e-4, 1e-3), 8: Tolerance(2e-2, 1e-11, 1e-10)}),
     # No difference, so no rounding of one: what is allowed is the rounding of the gradient.
     "complex": Scheme(
-        complex_step, {4: Tolerance(1e-30, 1e-5, 1e-4), 8: Tolerance(1e-30, 1e-12, 1e-11)}
+        complex_step,
+        {
+            2: Tolerance(1e-30, 1e-5, 1e-4),  # gradients of f16 are f32
+            4: Tolerance(1e-30, 1e-5, 1e-4),
+            8: Tolerance(1e-30, 1e-12, 1e-11),
+        },
     ),
 }
 
@@ -113,8 +119,25 @@ def tolerance(scheme: str, fields: Iterable[Field]) -> Tolerance:
 
 
 def step_of(program: Program, scheme: str, f: Field, eps: float | None) -> float:
-    """Return the step for one input."""
+    """Return the step for one input.
+
+    Raises:
+        AutodiffError: a number is rounded so much that no step is small enough and large enough.
+    """
+    coarse = next((g for g in (f, *program.start.saved) if not _has_steps(g, scheme)), None)
+    if coarse is not None:
+        raise AutodiffError(
+            f"{coarse.name} is of {coarse.dtype}: the rounding of its numbers hides what a step changes, and "
+            "differences tell nothing about a gradient",
+            Span.of_caller(),
+            hint='compare with differences="complex" (ds.ad.gradcheck), or check the program with fields of '
+            "ds.f64",
+        )
     return tolerance(scheme, (f, *program.outputs)).eps if eps is None else eps
+
+
+def _has_steps(f: Field, scheme: str) -> bool:
+    return not f.dtype.is_float or f.dtype.bytes in SCHEMES[scheme].tolerances
 
 
 def column(program: Program, scheme: str, f: Field, number: int, eps: float | None) -> Slopes:

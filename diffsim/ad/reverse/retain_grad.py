@@ -27,6 +27,7 @@ from diffsim.errors import (
 from diffsim.ir.layout import shown_index
 from diffsim.ir.nodes import Alloca, Atomic, Check, Kernel, Mem, Store
 from diffsim.ir.traversal import task_statements
+from diffsim.ir.types import derivative_type
 from diffsim.passes.instrument.retain_grad import TWO_VALUES, retain_gradients
 from diffsim.passes.transforms.serialize import serialize
 from diffsim.runtime.fields.field import Field
@@ -78,7 +79,7 @@ class RetainingDerivative:
         self._plain = plain
         self.retained = {
             # Arrays without a fixed shape: bound at each launch to the field that retains.
-            m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True)
+            m: Mem(f"{m.name}.kept", derivative_type(m.dtype), m.rank, None, "array", is_grad=True)
             for m in mems
         }
         self.derivative = plain.instrumented(Instrumentation(self._retain, _explain))
@@ -135,7 +136,7 @@ class GradientRetainer:
     def _of(self, f: Field, span: Span | None) -> Field:
         # Made at the first use, and as large as the field; most fields of a tape are never stored to.
         if f not in self.kept:
-            self.kept[f] = made = Field(f.dtype, f.element, kind="array", is_grad=True)
+            self.kept[f] = made = Field(f.dtype.arithmetic, f.element, kind="array", is_grad=True)
             made.place(f.shape)
         self.spans[f] = span
         return self.kept[f]

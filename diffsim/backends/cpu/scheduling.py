@@ -19,7 +19,7 @@ from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL, THREADS
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import Jit
-from diffsim.ir.nodes import Atomic, Store, Task
+from diffsim.ir.nodes import Atomic, Store, Task, Value
 from diffsim.ir.traversal import iterations, statements
 
 _COPY_WORK = 1  # additions that a scalar of a thread's copy must save, to be worth its zeroing
@@ -320,5 +320,8 @@ def combine_partials(body: FunctionLowering, task: Task, partials: str, chunks: 
     body.lines[at:at] = phis
     body.start_block(after)
     # Not atomic: the launching thread alone runs here, after all chunks.
-    for (op, mem, index), result in zip(task.reductions, carried, strict=True):
-        body.update(op, mem, body.address(mem, index), result)
+    for (op, mem, index), v, result in zip(task.reductions, task.body.yields, carried, strict=True):
+        total = Value(v.type)
+        body.names[total] = result
+        stored = body.stored(total, mem.dtype.scalar)
+        body.update(op, mem, body.address(mem, index), stored)

@@ -1,11 +1,14 @@
-"""Floats to integers: what does not fit is the least or largest number of the type, and NaN is 0."""
+"""Conversions of floats that take more than one instruction.
+
+To integers: what does not fit is the least or largest number of the type, and NaN is 0. To a type of storage.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from diffsim.ir.nodes import Const, Value
-from diffsim.ir.types import ScalarType, bool_
+from diffsim.ir.types import ScalarType, bool_, u32
 
 if TYPE_CHECKING:
     from diffsim.backends.llvm.lowering import FunctionLowering
@@ -43,3 +46,29 @@ def saturate_by_tests(body: FunctionLowering, x: Value, to: ScalarType) -> str:
         end = body.name(Const(to, limit))
         made = body.assign(f"select {test} {beyond}, {out} {end}, {out} {made}")
     return made
+
+
+def store_float(body: FunctionLowering, x: Value, to: ScalarType) -> str:
+    """Emit the conversion of a float to a type of storage, past the type that it is computed in.
+
+    Rounded to nearest twice it could be one off. So it is rounded to odd first: towards 0, and the last bit
+    is set if something was cut off (S. Boldo, G. Melquiond, Emulation of FMA and correctly rounded sums, IEEE
+    Transactions on Computers 57, 2008). For processors without an instruction LLVM would call a function that
+    no C library has.
+    """
+    wide, mid = x.type.scalar, to.arithmetic
+    kind, half_way, test = (body.llvm_type(t) for t in (wide, mid, bool_))
+    word = body.llvm_type(u32)
+    near = body.assign(f"fptrunc {kind} {body.name(x)} to {half_way}")
+    back = body.assign(f"fpext {half_way} {near} to {kind}")
+    symbol = f"@llvm.fabs.{body.suffix(wide)}"
+    body.module.declare(symbol, f"declare {kind} {symbol}({kind})")
+    sizes = [body.assign(f"call {kind} {symbol}({kind} {v})") for v in (back, body.name(x))]
+    # All false for NaN, which stays what it is.
+    too_large = body.assign(f"fcmp ogt {kind} {sizes[0]}, {sizes[1]}")
+    inexact = body.assign(f"fcmp one {kind} {back}, {body.name(x)}")
+    bits = body.assign(f"bitcast {half_way} {near} to {word}")
+    less = body.assign(f"sub {word} {bits}, {body.assign(f'zext {test} {too_large} to {word}')}")
+    odd = body.assign(f"or {word} {less}, {body.assign(f'zext {test} {inexact} to {word}')}")
+    made = body.assign(f"bitcast {word} {odd} to {half_way}")
+    return body.assign(f"fptrunc {half_way} {made} to {body.llvm_type(to)}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from diffsim.backends.llvm import atomics, diagnostics, loops, update_log, user_llvm
+from diffsim.backends.llvm import atomics, conversions, diagnostics, loops, update_log, user_llvm
 from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction, implementation
@@ -447,10 +447,16 @@ class FunctionLowering:
             hint="convert the operands to another type: ds.cast(x, ds.f32)",
         )
 
+    def stored(self, x: Value, to: ScalarType) -> str:
+        """Emit a value in the type of the memory that it goes to."""
+        return self.name(x) if x.type.scalar is to else self.cast(x, to)
+
     def cast(self, x: Value, to: ScalarType) -> str:
         have = x.type.scalar
         out = self.llvm_type(to)
         if have.is_float and to.is_float:
+            if to.for_storage and have is not to.arithmetic:
+                return conversions.store_float(self, x, to)
             word = "fpext" if to.bits > have.bits else "fptrunc"
         elif have.is_float:
             return self.module.target.to_integer(self, x, to)

@@ -145,11 +145,11 @@ def number(c: Const) -> str:
     """Return a constant as LLVM text; floats in hexadecimal, so that no digit is lost."""
     t = c.type.scalar
     if t.is_float:
-        value = float(c.value)
-        if t.bits == 32:
-            # LLVM writes float constants as the bits of the equal double, and rejects a double that
-            # no float is equal to (LangRef, Simple Constants).
-            (value,) = struct.unpack("f", struct.pack("f", value))
+        if t.bits == 16:
+            return f"0xH{int(t.numpy.type(c.value).view('u2')):04X}"
+        # LLVM writes float constants as the bits of the equal double, and rejects a double that no
+        # float is equal to (LangRef, Simple Constants).
+        value = float(t.numpy.type(c.value))
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     if t.is_bool:
         return "true" if c.value else "false"

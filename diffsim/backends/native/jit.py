@@ -116,7 +116,7 @@ another.
 _TRAILER = struct.Struct("<Q8s")
 _TRAILER_MAGIC = b"dsimport"
 _SYMBOL = struct.Struct("<IBBHQQ")  # of an ELF64 file: name, info, other, section, value, size
-_BUILTINS = ("__powidf2", "__powisf2")
+_BUILTINS = ("__powidf2", "__powisf2", "__extendhfsf2", "__truncsfhf2")
 """The functions of ``builtins.ll``."""
 
 _init_lock = locks.lock()
@@ -362,7 +362,7 @@ class Jit:
         return code + imports + _TRAILER.pack(len(imports), _TRAILER_MAGIC)
 
     def _address_of(self, name: str) -> int | None:
-        # On first need: few kernels have integer powers under fast math.
+        # On first need: few kernels have integer powers under fast math, or f16 on an old processor.
         if name in _BUILTINS and llvm.address_of_symbol(name) is None:
             code = self._own("builtins.ll")
             for builtin in _BUILTINS:

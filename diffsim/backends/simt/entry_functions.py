@@ -243,8 +243,9 @@ def _update(thread: Thread, task: Task, totals: list[str], condition: str) -> No
     """Emit the update of memory with the results of a block, in its first thread."""
     after = thread.branch_if(condition)
     for total, (op, mem, index), v in zip(totals, task.reductions, task.body.yields, strict=True):
-        value = Value(v.type)
-        thread.names[value] = total
+        result, value = Value(v.type), Value(mem.dtype.scalar)
+        thread.names[result] = total
+        thread.names[value] = thread.stored(result, mem.dtype.scalar)
         thread.atomic(Atomic(None, op, mem, index, value, task.span))
     thread.jump(after)
     thread.start_block(after)

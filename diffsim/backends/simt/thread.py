@@ -392,8 +392,8 @@ class Thread(FunctionLowering):
         bits = self.assign(f"bitcast {t.llvm} {v} to i{t.bits}") if t.is_float else v
         if t.bits < 32:
             word = shuffle(self.assign(f"zext i{t.bits} {bits} to i32"))
-            return self.assign(f"trunc i32 {word} to i{t.bits}")
-        if t.bits == 32:
+            got = self.assign(f"trunc i32 {word} to i{t.bits}")
+        elif t.bits == 32:
             got = shuffle(bits)
         else:
             upper = self.assign(f"lshr i64 {bits}, 32")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ir.nodes import Const, Value, zero
+from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import TensorType, Type, an, tensor
 
 
@@ -82,11 +82,6 @@ def outer(args: tuple[Value, ...], wanted: Type | None) -> Type:
 def position(t: Type, k: int) -> tuple[int, ...]:
     """Return the index of the k-th element in row-major order."""
     return tuple(int(i) for i in np.unravel_index(k, t.shape))
-
-
-def zeros(t: Type) -> Const:
-    """Return 0 in every element."""
-    return zero(t)
 
 
 def build_reference(*xs: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 import diffsim.ir.op as op_rows
+from diffsim.ir.nodes import no_derivative
 from diffsim.ir.op import (
     ANALYTIC,
     BY_REAL_PART,
@@ -51,6 +52,7 @@ from diffsim.ir.ops.formulas import (
     truncated_remainder,
     unless_zero,
 )
+from diffsim.ir.types import derivative_type
 
 _LN_2 = float(np.log(2.0))
 _2_BY_ROOT_PI = 2 / float(np.sqrt(np.pi))
@@ -366,7 +368,7 @@ select: Op = op("select", "B T T -> T", "a where the condition holds, else b; bo
                 ref=np.where, lowering=CUSTOM_LOWERING,
                 vjp=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0),
                        lambda g, c, a, b, y: select(c, 0.0, g)),
-                continuation=ANALYTIC, sample=[(0, 1), (-4, 4), (-4, 4)])
+                moves=True, continuation=ANALYTIC, sample=[(0, 1), (-4, 4), (-4, 4)])
 
 isnan: Op = op("isnan", "F -> b", "Whether it is not a number.", ref=np.isnan,
                lowering=Expand(lambda x: ne(x, x)), vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4)])
@@ -378,8 +380,8 @@ isinf: Op = op("isinf", "F -> b", "Whether it is infinite.", ref=np.isinf,
 
 cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose their fraction on the way to "
               "integers, and stay within their range.", ref=lambda x: x, lowering=CUSTOM_LOWERING,
-              vjp=(lambda g, x, y: cast_to(g, x.type.scalar),),
-             continuation=ANALYTIC, sample=[(-4, 4)], public=False)
+              vjp=(lambda g, x, y: cast_to(g, x.type.scalar.arithmetic),),
+             moves=True, continuation=ANALYTIC, sample=[(-4, 4)], public=False)
 
 # Two rows, as each direction has another answer to "what is its derivative?". Bits of a float that
 # derivatives flow through are refused in every adjoint (`check_bits`), so those that make a float have none.
@@ -390,16 +392,17 @@ float_bits: Op = op("float_bits", "F -> i", "The bits of a float as an integer o
                         "the bits of a float have no derivative by it, and what is computed of them loses it",
                         "say that the number counts as a constant there: "
                         "ds.bit_cast(ds.stop_grad(x), ds.i32)"),
-                    continuation=UNKNOWN, sample=[(-4, 4)], public=False)
+                    moves=True, continuation=UNKNOWN, sample=[(-4, 4)], public=False)
 
 float_of_bits: Op = op("float_of_bits", "I -> f", "The float whose bits an integer of its width has.",
                        ref=lambda x: np.asarray(x).view(f"f{np.asarray(x).itemsize}")[()],
-                       lowering=CUSTOM_LOWERING, vjp=ZERO, continuation=BY_REAL_PART,
+                       lowering=CUSTOM_LOWERING, vjp=ZERO, moves=True, continuation=BY_REAL_PART,
                        sample=[(1, 2000000000)], public=False)
 
 # A row rather than nothing at all: the op must survive until the reverse pass has read its rule.
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
-                   lowering=Expand(lambda x: x), vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4)])
+                   lowering=Expand(lambda x: x), vjp=ZERO, moves=True, continuation=BY_REAL_PART,
+                   sample=[(-4, 4)])
 
 derived_as: Op = op("derived_as", "F F -> F", "x, which is equal to e but for rounding, derived as e is.",
                     ref=lambda x, e: x, lowering=Expand(lambda x, e: x), vjp=(ZERO, lambda g, x, e, y: g),
@@ -432,34 +435,35 @@ random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, 
 build: Op = op("build", "S...", "A vector or matrix of scalars, in row order.",
                ref=shapes.build_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.build,
                vjp=lambda k, g, xs, y: extract(g, *shapes.position(y.type, k)),
-               linear="together", continuation=ANALYTIC, sample=[], public=False)
+               linear="together", moves=True, continuation=ANALYTIC, sample=[], public=False)
 
 extract: Op = op("extract", "V I I", "One element of a vector or matrix; indices may be run-time values.",
                  ref=lambda t, *i: t[tuple(int(k) for k in i)], lowering=CUSTOM_LOWERING,
                  infer_type=shapes.extract,
-                 vjp=lambda k, g, xs, y: insert(shapes.zeros(xs[0].type), g, *xs[1:]) if k == 0 else None,
-                 linear="together", continuation=ANALYTIC, sample=[], public=False)
+                 vjp=lambda k, g, xs, y: (
+                     insert(no_derivative(xs[0].type), g, *xs[1:]) if k == 0 else None),
+                 linear="together", moves=True, continuation=ANALYTIC, sample=[], public=False)
 
 insert: Op = op("insert", "V S I I", "A copy with one element replaced.",
                 ref=shapes.insert_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.insert,
                 vjp=lambda k, g, xs, y: (insert(g, 0.0, *xs[2:]) if k == 0 else
                                            extract(g, *xs[2:]) if k == 1 else None),
-                linear="together", continuation=ANALYTIC, sample=[], public=False)
+                linear="together", moves=True, continuation=ANALYTIC, sample=[], public=False)
 
 broadcast: Op = op("broadcast", "S", "A scalar in every element of a vector or matrix.",
                    ref=lambda x: x, lowering=CUSTOM_LOWERING, infer_type=shapes.given,
                    vjp=lambda k, g, xs, y: reduce_sum(g), linear="together",
-                   continuation=ANALYTIC, sample=[], public=False)
+                   moves=True, continuation=ANALYTIC, sample=[], public=False)
 
 reduce_sum: Op = op("sum", "V", "Sum of the elements.",
                     ref=np.sum, lowering=CUSTOM_LOWERING, infer_type=shapes.scalar_of,
-                    vjp=lambda k, g, xs, y: broadcast_to(g, xs[0].type),
+                    vjp=lambda k, g, xs, y: broadcast_to(g, derivative_type(xs[0].type)),
                     linear="together", continuation=ANALYTIC, sample=[], public=False)
 
 transpose: Op = op("transpose", "V", "Matrix with rows and columns exchanged.",
                    ref=np.transpose, lowering=CUSTOM_LOWERING, infer_type=shapes.transpose,
                    vjp=lambda k, g, xs, y: transpose(g), linear="together",
-                   continuation=ANALYTIC, sample=[], public=False)
+                   moves=True, continuation=ANALYTIC, sample=[], public=False)
 
 matmul: Op = op("matmul", "V V", "Product of two matrices, or of a matrix and a vector.",
                 ref=np.matmul, lowering=CUSTOM_LOWERING, infer_type=shapes.matmul,

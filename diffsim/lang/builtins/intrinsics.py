@@ -15,7 +15,7 @@ import numpy as np
 from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir.nodes import Const, Mem, RngKey, Value
 from diffsim.ir.op import TABLE, OpDispatch
-from diffsim.ir.types import ScalarType, an, converted, f32, f64, i32, i64, u32, u64
+from diffsim.ir.types import ScalarType, an, converted, i32, i64, u32, u64
 from diffsim.ir.verifier import is_block_dim
 from diffsim.lang.frontend import (
     assignments,
@@ -447,14 +447,14 @@ def _bits(cx: TranslationContext) -> Value:
 def _uniform(cx: TranslationContext, t: ScalarType) -> Value:
     """Draw a uniform number: floats in [0, 1) from the upper bits, integers over their whole range."""
     b, bits = cx.builder, _bits(cx)
-    # The upper bits: f32 takes 24, f64 53, which is the precision of their significands.
-    if t is f32:
-        # 24 significant bits: each of these numbers is exact and below 1, and rounding never gives 1.
-        top = b.cast(b.named("shr", bits, b.const(40, u64)), u32)
-        return b.cast(b.cast(top, i32), f32) * 2.0**-24
-    if t is f64:
-        return b.cast(b.cast(b.named("shr", bits, b.const(11, u64)), i64), f64) * 2.0**-53
-    return b.cast(bits, t)
+    if not t.is_float:
+        return b.cast(bits, t)
+    # As many of the upper bits as its significand has (11, 24, 53): each of these numbers is exact and below
+    # 1, and rounding never gives 1.
+    digits = np.finfo(t.numpy).nmant + 1
+    top = b.named("shr", bits, b.const(64 - digits, u64))
+    top = b.cast(top, i64) if digits > 32 else b.cast(b.cast(top, u32), i32)
+    return b.cast(top, t) * 2.0**-digits
 
 
 def _random(
@@ -491,12 +491,13 @@ def _randn(
     """Draw a normal number by the Box-Muller transform."""
     t = args[0] if args else cx.builder.default_fp
     t = cx.builder.default_fp if t is float else t
-    if t not in (f32, f64):
+    if not isinstance(t, ScalarType) or not t.is_float:
         raise cx.type_error(node, f"ds.randn gives floats, not {describe(t)}", "write ds.randn()")
     # 1 - u is in (0, 1], so the logarithm is finite. The second normal number that the transform could give
     # is not kept: it would be a state between calls.
-    radius = TABLE["sqrt"](-2.0 * TABLE["log"](1.0 - _uniform(cx, t)))
-    return radius * TABLE["cos"](2.0 * math.pi * _uniform(cx, t))
+    wide = t.arithmetic
+    radius = TABLE["sqrt"](-2.0 * TABLE["log"](1.0 - _uniform(cx, wide)))
+    return cx.builder.cast(radius * TABLE["cos"](2.0 * math.pi * _uniform(cx, wide)), t)
 
 
 randn = Intrinsic(

@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 _GGUI = (
     "draw in the plane with ds.GUI; points of space are projected in a kernel first (docs/gui.md)"
 )
-_F16 = "use ds.f32"
+_BFLOAT16 = "use ds.f16, or ds.f32 for numbers beyond 65504"
 _ERRORS = "errors of kernels are ds.DiffsimError and its kinds, such as ds.KernelTypeError and ds.KernelNameError"
 _LOGGING = "warnings are Python's: import warnings"
-_DTYPES = "types are ds.f32, ds.f64, ds.i8 to ds.i64, ds.u1 to ds.u64; NumPy's: ds.f32.numpy"
+_DTYPES = "types are ds.f16 to ds.f64, ds.i8 to ds.i64, ds.u1 to ds.u64; NumPy's: ds.f32.numpy"
 _TEXTURE = "use a field, and mix neighbours by hand"
 _STREAMS = "launches run in order; ds.sync() waits for them"
 _GRAPHS = "launches that repeat are recorded once: tape.replay()"
@@ -61,8 +61,8 @@ TAICHI: dict[str, dict[str, str]] = {
         "sparse": "sparse fields are made by ds.root.pointer and its like",
         "get_addr": "an element of a sparse tree is named by its index",
         "Mesh MeshInstance mesh_patch_idx": "keep vertices and indices in fields: for e in faces: a = x[faces[e][0]]",
-        "f16 half float16": _F16,
         "uint1": "use ds.u1",
+        "half": "the type is ds.f16",
         "is_integral is_real is_signed is_tensor": "ask NumPy: np.issubdtype(ds.f32.numpy, np.floating)",
         "texture rw_texture": _TEXTURE,
         "quant": "use fields of ds.i8, ds.i16 or ds.f32",
@@ -137,7 +137,7 @@ WARP: dict[str, dict[str, str]] = {
         "spatial_* velocity_at_point": _SPATIAL,
         "struct": "write @ds.dataclass, or ds.types.struct(pos=ds.math.vec3)",
         "bool": "use ds.u1",
-        "bfloat16": _F16,
+        "bfloat16": _BFLOAT16,
         "Int Float Scalar": "each call compiles for the types it is given: @ds.func without annotations",
         "constant": "leave it out: numbers of Python are compiled in",
         "HALF_PI half_pi TAU tau": "write ds.math.pi",

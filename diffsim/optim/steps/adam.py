@@ -80,10 +80,12 @@ def _checked_betas(betas: Any) -> tuple[float, float]:
 
 @func
 def _move_element(p, mean, square, at, step, new, keep, eps, clip):
-    g = p.grad[at] * cast(clip, p.dtype)
-    mean[at] += (g - mean[at]) * cast(new, p.dtype)
-    square[at] = square[at] * cast(keep, p.dtype) + g * g * cast(1.0 - keep, p.dtype)
-    p[at] -= cast(step, p.dtype) * (mean[at] / (sqrt(square[at]) + cast(eps, p.dtype)))
+    t = static(p.grad.dtype)
+    g = p.grad[at] * cast(clip, t)
+    mean[at] += (g - mean[at]) * cast(new, t)
+    square[at] = square[at] * cast(keep, t) + g * g * cast(1.0 - keep, t)
+    move = cast(step, t) * (mean[at] / (sqrt(square[at]) + cast(eps, t)))
+    p[at] = cast(p[at] - move, p.dtype)
 
 
 def _adam_kernel(

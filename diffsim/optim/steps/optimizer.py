@@ -74,7 +74,8 @@ class Optimizer(Explained, metaclass=PublicNames):
         self.moments = {m: self._zeros() for m in moments}
 
     def _zeros(self) -> dict[str, Field]:
-        made: dict[str, Field] = {key: clone(f, False) for key, f in self.fields.items()}
+        # Sums of gradients, and of the type of gradients.
+        made: dict[str, Field] = {key: clone(f.grad, False) for key, f in self.fields.items()}
         for f in made.values():
             f.fill(0)
         return made

@@ -67,17 +67,18 @@ class SGD(Optimizer):
 
 @func
 def _descend(p, at, step):
-    p[at] -= cast(step, p.dtype) * p.grad[at]
+    p[at] = cast(p[at] - cast(step, p.grad.dtype) * p.grad[at], p.dtype)
 
 
 @func
 def _roll(p, velocity, at, ahead, step, momentum, clip):
-    g = p.grad[at] * cast(clip, p.dtype)
-    velocity[at] = velocity[at] * cast(momentum, p.dtype) + g
+    t = static(p.grad.dtype)
+    g = p.grad[at] * cast(clip, t)
+    velocity[at] = velocity[at] * cast(momentum, t) + g
     if static(ahead):
-        p[at] -= cast(step, p.dtype) * (g + velocity[at] * cast(momentum, p.dtype))
+        p[at] = cast(p[at] - cast(step, t) * (g + velocity[at] * cast(momentum, t)), p.dtype)
     else:
-        p[at] -= cast(step, p.dtype) * velocity[at]
+        p[at] = cast(p[at] - cast(step, t) * velocity[at], p.dtype)
 
 
 def _descent_kernel(fields: list[Field]) -> Callable[..., None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from diffsim.errors import AutodiffError
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Atomic, Block, Gradient, Kernel, Stmt, Store, Task, zero
+from diffsim.ir.nodes import Atomic, Block, Gradient, Kernel, Stmt, Store, Task, no_derivative
 from diffsim.ir.traversal import Rewriter, statements, task_statements
 from diffsim.passes.autodiff.activity import Activity, check_bits
 from diffsim.passes.autodiff.region_adjoint import Adjoints, Reverser
@@ -66,7 +66,7 @@ class _Expander(Rewriter):
             work.backward(body, adj)
         for out, p in zip(s.outs, params, strict=True):
             # A parameter that the results do not depend on has derivative 0.
-            self.env[out] = adj.get(p) or zero(p.type)
+            self.env[out] = adj.get(p) or no_derivative(p.type)
         return stmts
 
 

@@ -41,11 +41,13 @@ from diffsim.ir.nodes import (
     Store,
     Value,
     While,
+    derivative_of,
+    no_derivative,
     zero,
 )
 from diffsim.ir.op import NotDifferentiable, Zero
 from diffsim.ir.traversal import Rewriter, free_values
-from diffsim.ir.types import i64
+from diffsim.ir.types import derivative_type, i64
 from diffsim.passes.analysis.affine import Definitions, updated_element
 from diffsim.passes.autodiff.custom_calls import AdjointCopier, bind
 from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, counted, downwards, index_hint
@@ -177,7 +179,7 @@ class Reverser:
         self.scratch[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
         b.add(Alloca(self.scratch[s.mem], count, s.span))
         if save:
-            grad = Mem(f"{s.mem.name}.adj", s.mem.dtype, 1, None, "scratch")
+            grad = Mem(f"{s.mem.name}.adj", derivative_type(s.mem.dtype), 1, None, "scratch")
             self.scratch_grads[s.mem] = grad
             b.add(Alloca(grad, count, s.span))
             k = Value(count.type, "k")
@@ -326,12 +328,12 @@ class Reverser:
         if v not in self.active:
             return
         b, is_cut = self.builder, g in self.cut
-        if g.type is not v.type:
+        if g.type.shape != v.type.shape:
             # The adjoint of broadcasting is the sum over the components, and that of the sum is broadcasting.
             if not v.type.shape:
                 g = b.named("sum", g)
             elif not g.type.shape:
-                g = b.broadcast(g, v.type)
+                g = b.broadcast(g, derivative_type(v.type))
         have = adj.get(v)
         if have is not None:
             is_cut, g = is_cut and have in self.cut, have + g
@@ -425,7 +427,7 @@ class Reverser:
         if s.value in self.active:
             self.add(adj, s.value, b.load(grad, index))
         # Also where the stored value is a constant: the element's old value no longer has any effect.
-        b.store(grad, index, zero(s.value.type))
+        b.store(grad, index, no_derivative(s.value.type))
 
     def _min_max(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
         """Emit the adjoint of a minimum or maximum: its gradient goes to one update that reached it.
@@ -435,7 +437,7 @@ class Reverser:
         them gets it.
         """
         b = self.builder
-        nothing = zero(s.value.type)
+        nothing = no_derivative(s.value.type)
         extreme = b.load(s.mem, index, origin=s.origin)
         # Comparing bits is exact: `access_rules` refuses elements that changed after the update, and values
         # that depend on the order of a float sum.
@@ -447,7 +449,7 @@ class Reverser:
             # The exchange hands the gradient out once even if several updates tie: a valid subgradient.
             taken = b.atomic("xchg", grad, index, nothing, wants_old=True)
         assert taken is not None
-        g = Value(s.value.type, f"{s.mem.name}.adj")
+        g = Value(nothing.type, f"{s.mem.name}.adj")
         b.add(If(won, Block(stmts, (taken,)), Block([], (nothing,)), (g,), s.span))
         self.add(adj, s.value, g)
 
@@ -468,13 +470,13 @@ class Reverser:
             sides.append((stmts, inner))
         (then, then_adj), (orelse, else_adj) = sides
         targets = [*then_adj, *(v for v in else_adj if v not in then_adj)]
-        outs = tuple(Value(v.type, f"{v.hint}.adj" if v.hint else "") for v in targets)
+        outs = tuple(derivative_of(v, "adj") for v in targets)
         b.span = s.span
         b.add(
             If(
                 self.value(s.cond),
-                Block(then, tuple(then_adj.get(v) or zero(v.type) for v in targets)),
-                Block(orelse, tuple(else_adj.get(v) or zero(v.type) for v in targets)),
+                Block(then, tuple(then_adj.get(v) or no_derivative(v.type) for v in targets)),
+                Block(orelse, tuple(else_adj.get(v) or no_derivative(v.type) for v in targets)),
                 outs,
                 s.span,
             )
@@ -518,11 +520,9 @@ class Reverser:
         # from outside the loop are sums over all iterations, so they are carried as accumulators.
         carried = [k for k, p in enumerate(s.params) if p in self.active]
         outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
-        starts: list[Value] = []
-        for k in carried:
-            out = s.outs[k]
-            starts.append(adj.pop(out) if out in adj else zero(out.type))
-        starts += [zero(v.type) for v in outer]
+        ends = [s.outs[k] for k in carried]
+        starts = [adj.pop(out, no_derivative(out.type)) for out in ends]
+        starts += [no_derivative(v.type) for v in outer]
         if saved.count is None:
             back = partial(self._iterations_back, s, saved.bounds, carried, outer, tuple(starts))
         else:
@@ -568,7 +568,7 @@ class Reverser:
         b = self.builder
         lo, hi = bounds
         names = [s.params[k] for k in carried] + outer
-        params = tuple(Value(v.type, f"{v.hint}.adj" if v.hint else "") for v in names)
+        params = tuple(derivative_of(v, "adj") for v in names)
         index = Value(lo.type, index_hint(s))
         inner: Adjoints = {}
         with b.block() as stmts:
@@ -587,7 +587,7 @@ class Reverser:
             self.backward(s.body, inner)
             b.span = s.span
             # A carried value that the body ignores ends its chain: its adjoint before is 0, not the old one.
-            nexts = [inner.pop(p) if p in inner else zero(p.type) for p in names[: len(carried)]]
+            nexts = [inner.pop(p, no_derivative(p.type)) for p in names[: len(carried)]]
             for v in outer:
                 extra = inner.pop(v, None)
                 nexts.append(sums[v] if extra is None else sums[v] + extra)

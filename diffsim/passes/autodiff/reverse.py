@@ -32,7 +32,7 @@ from diffsim.ir.nodes import (
     zero,
 )
 from diffsim.ir.traversal import Rewriter, task_statements
-from diffsim.ir.types import i64
+from diffsim.ir.types import derivative_type, i64
 from diffsim.passes.analysis.affine import definitions, updated_element
 from diffsim.passes.autodiff.access_rules import check_access
 from diffsim.passes.autodiff.activity import Activity, check_bits
@@ -285,7 +285,7 @@ class _Reverser(Reverser):
         self.primal = kernel
         self.activity = activity
         self.temp_grads: dict[Mem, Mem] = {
-            m: Mem(f"{m.name}.adj", m.dtype, 0, (), "temp", is_grad=True)
+            m: Mem(f"{m.name}.adj", derivative_type(m.dtype), 0, (), "temp", is_grad=True)
             for m in kernel.mems
             if m in self.activity.temps
         }
@@ -297,7 +297,8 @@ class _Reverser(Reverser):
         self.seed: Arg | None = None
         """The gradient of what the kernel returns: one more argument of the adjoint."""
         if kernel.result is not None and kernel.result in self.activity.temps:
-            self.seed = Arg(kernel.result.dtype, f"{kernel.result.name}.adj", len(kernel.args))
+            t = derivative_type(kernel.result.dtype)
+            self.seed = Arg(t, f"{kernel.result.name}.adj", len(kernel.args))
 
     def kernel(self) -> Kernel:
         """Return the adjoint: the temporaries again, their gradients cleared, the tasks in reverse."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from diffsim.errors import AutodiffError, GlobalDataAccessError, place_of, together
 from diffsim.ir.nodes import Atomic, CustomCall, Kernel, Load, Mem, Store, Task
 from diffsim.ir.traversal import Rewriter, task_statements
+from diffsim.ir.types import derivative_type
 from diffsim.passes.autodiff.reverse import reverse
 
 
@@ -118,6 +119,7 @@ def _refused(kernel: Kernel) -> tuple[AutodiffError, ...]:
 
 def _stand_in(mem: Mem, number: int = 0, *, with_grad: bool = True) -> Mem:
     """Return a memory like the field that would take the place of a temporary, or hold a version."""
-    same = mem.name, mem.dtype, mem.rank, mem.shape
-    grad = Mem(*same, is_grad=True) if with_grad and mem.dtype.is_float else None
-    return Mem(*same, grad=grad)
+    grad = None
+    if with_grad and mem.dtype.is_float:
+        grad = Mem(mem.name, derivative_type(mem.dtype), mem.rank, mem.shape, is_grad=True)
+    return Mem(mem.name, mem.dtype, mem.rank, mem.shape, grad=grad)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diffsim.ir import ops
-from diffsim.ir.nodes import Block, CustomCall, Kernel, Let, Task, Value, zero
+from diffsim.ir.nodes import Block, CustomCall, Kernel, Let, Task, Value, no_derivative, zero
 from diffsim.passes.autodiff.activity import Activity
 from diffsim.passes.autodiff.region_adjoint import Adjoints, Reverser
 from diffsim.passes.tangent.op_tangents import TangentBuilder
@@ -37,7 +37,7 @@ def tangents_of_call(
         for y, dx in zip(adjoint.yields, tangents, strict=True):
             work.add(adj, y, dx)
         work.backward(adjoint, adj)
-        found.append(tuple(adj.get(seed) or zero(seed.type) for seed in call.seeds))
+        found.append(tuple(adj.get(seed) or no_derivative(seed.type) for seed in call.seeds))
     b.span = call.span
     return found
 

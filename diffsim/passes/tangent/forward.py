@@ -24,7 +24,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.ops.shapes import position
 from diffsim.ir.traversal import statements, task_statements
-from diffsim.ir.types import size_of, tensor
+from diffsim.ir.types import derivative_type, size_of, tensor
 from diffsim.passes.analysis.affine import element_of, task_definitions
 from diffsim.passes.analysis.ownership import written_by_others
 from diffsim.passes.autodiff.activity import Activity, check_bits
@@ -94,12 +94,15 @@ class _Forward:
         self.args = list(kernel.args)
         for a in varying:
             first = len(self.args)
-            made_args = [Arg(a.type, f"{a.hint}.dual", first + k) for k in range(width)]
+            made_args = [
+                Arg(derivative_type(a.type), f"{a.hint}.dual", first + k) for k in range(width)
+            ]
             self.args += made_args
             self.emitter.bind(a, tuple(made_args))
         for m in kernel.mems:
             if m.kind == "temp" and m in activity.temps:
-                made = tuple(Mem(f"{m.name}.dual", m.dtype, 0, (), "temp") for _ in range(width))
+                t = derivative_type(m.dtype)
+                made = tuple(Mem(f"{m.name}.dual", t, 0, (), "temp") for _ in range(width))
                 self.emitter.hidden[m] = made
 
     def kernel(self) -> Kernel:
@@ -141,11 +144,12 @@ class _Forward:
     def _gather_result(self, result: Mem) -> tuple[Mem, Task]:
         """Return memory for the result and its tangents in a row, and the task that fills it."""
         b, t = self.builder, result.dtype
-        whole = Mem(result.name, tensor(t.scalar, ((1 + self.width) * size_of(t),)), 0, (), "temp")
+        row = tensor(t.scalar.arithmetic, ((1 + self.width) * size_of(t),))
+        whole = Mem(result.name, row, 0, (), "temp")
         with b.block() as stmts:
             parts: list[Value] = []
             for mem in (result, *self.emitter.hidden[result]):
-                value = b.load(mem, ())
+                value = b.cast(b.load(mem, ()), row.scalar)
                 if t.shape:
                     places = [position(t, j) for j in range(size_of(t))]
                     parts += [b.named("extract", value, *at) for at in places]

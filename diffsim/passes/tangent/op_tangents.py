@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir import ops
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Const, Let, Stmt, Value, zero
+from diffsim.ir.nodes import Const, Let, Stmt, Value, no_derivative
 from diffsim.ir.op import NotDifferentiable, Op, Zero
-from diffsim.ir.types import Type
+from diffsim.ir.types import Type, derivative_type
 
 TangentOf = Callable[[Value], Value | None]
 _Key = tuple[object, ...]
@@ -92,6 +92,7 @@ def tangent_of_op(b: TangentBuilder, s: Let, tangent: TangentOf) -> Value | None
     if s.op.linear == "together":
         return _linear(b, s, [tangent(a) for a in s.args])
     found: Value | None = None
+    t = derivative_type(s.out.type)
     for k, arg in enumerate(s.args):
         rule, dx = s.op.rule(k), tangent(arg)
         if dx is None or isinstance(rule, Zero):
@@ -99,15 +100,15 @@ def tangent_of_op(b: TangentBuilder, s: Let, tangent: TangentOf) -> Value | None
         if isinstance(rule, NotDifferentiable):
             raise AutodiffError(rule.why, s.span, hint=rule.hint)
         if s.op.linear == "each":
-            part = b.let(s.op, (*s.args[:k], dx, *s.args[k + 1 :]), s.out.type)
+            part = b.let(s.op, (*s.args[:k], dx, *s.args[k + 1 :]), t)
         else:
             made = rule(dx, *s.args, s.out)
             if made is None:
                 continue
             # The rule of a conversion leads to the type of the argument.
-            part = b.cast(made, s.out.type.scalar)
+            part = b.cast(made, t.scalar)
         found = part if found is None else _sum(b, found, part)
-    return None if found is None else b.broadcast(found, s.out.type)
+    return None if found is None else b.broadcast(found, t)
 
 
 def _linear(b: TangentBuilder, s: Let, tangents: list[Value | None]) -> Value | None:
@@ -115,10 +116,10 @@ def _linear(b: TangentBuilder, s: Let, tangents: list[Value | None]) -> Value | 
     if all(dx is None for dx in tangents):
         return None
     args = [
-        (dx or zero(a.type)) if a.type.is_float else a
+        (dx or no_derivative(a.type)) if a.type.is_float else a
         for a, dx in zip(s.args, tangents, strict=True)
     ]
-    return b.let(s.op, tuple(args), s.out.type)
+    return b.let(s.op, tuple(args), derivative_type(s.out.type))
 
 
 def _sum(b: TangentBuilder, left: Value, right: Value) -> Value:

@@ -31,9 +31,10 @@ from diffsim.ir.nodes import (
     Store,
     Value,
     While,
-    zero,
+    derivative_of,
+    no_derivative,
 )
-from diffsim.ir.types import i32
+from diffsim.ir.types import derivative_type, i32
 from diffsim.passes.autodiff.activity import Activity
 from diffsim.passes.tangent.call_tangents import tangents_of_call
 from diffsim.passes.tangent.op_tangents import TangentBuilder, tangent_of_op
@@ -70,7 +71,7 @@ class TangentEmitter:
 
     def some_tangent(self, v: Value, k: int) -> Value:
         """Return the k-th tangent of a value, or a constant 0."""
-        return self.tangent(v, k) or zero(v.type)
+        return self.tangent(v, k) or no_derivative(v.type)
 
     def bind(self, v: Value, tangents: tuple[Value, ...]) -> None:
         """Give a value its tangents."""
@@ -127,7 +128,7 @@ class TangentEmitter:
         if s.out in self.activity.values:
             made = [self._let_tangent(s, k) for k in range(self.width)]
             if any(dy is not None for dy in made):
-                self.bind(s.out, tuple(dy or zero(s.out.type) for dy in made))
+                self.bind(s.out, tuple(dy or no_derivative(s.out.type) for dy in made))
 
     def _let_tangent(self, s: Let, k: int) -> Value | None:
         return tangent_of_op(self.builder, s, lambda v: self.tangent(v, k))
@@ -210,7 +211,7 @@ class TangentEmitter:
 
     def _alloca(self, s: Alloca) -> None:
         if self.activity.is_active(s.mem):
-            name, t = f"{s.mem.name}.dual", s.mem.dtype
+            name, t = f"{s.mem.name}.dual", derivative_type(s.mem.dtype)
             made = tuple(Mem(name, t, 1, None, "scratch") for _ in range(self.width))
             self.hidden[s.mem] = made
             for mem in made:
@@ -256,8 +257,7 @@ class TangentEmitter:
         """Bind new values as the tangents of some that a statement binds; return them in a row."""
         made: list[Value] = []
         for v in (values[j] for j in active):
-            hint = f"{v.hint}.dual" if v.hint else ""
-            tangents = tuple(Value(v.type, hint) for _ in range(self.width))
+            tangents = tuple(derivative_of(v, "dual") for _ in range(self.width))
             self.bind(v, tangents)
             made += tangents
         return tuple(made)

@@ -118,15 +118,15 @@ class _Hoister:
             found = {k: a for k, a in found.items() if a.mem not in used and _always_exists(a)}
         # The partial result is carried from the neutral element on, and memory is updated once, after
         # the loop. Atomic updates have no order, so this is one of the orders that the program allows.
-        params, inits, results, after = s.params, s.inits, s.outs, []
+        params, inits, results = s.params, s.inits, s.outs
+        after: list[tuple[Atomic, list[Stmt]]] = []
         if found:
             body, sums = self.extract(body, found)
             yields = list(body.yields)
             stmts = list(body.stmts)
             self.builder.stmts = stmts
             for k, a in found.items():
-                t = a.value.type
-                assert isinstance(t, ScalarType)
+                t = _carried_in(a)
                 carried, result = Value(t, a.mem.name), Value(t, a.mem.name)
                 self.builder.span = a.span
                 new = sums.get(k) or self.nothing(a)
@@ -135,11 +135,16 @@ class _Hoister:
                 results = (*results, result)
                 # Still an atomic: other lanes may update the element. `demote_atomics` decides about
                 # that next.
-                after.append(Atomic(None, a.op, a.mem, a.index, result, a.span, False, a.origin))
+                with self.builder.block() as stored:
+                    total = self.builder.cast(result, a.value.type.scalar)
+                last = Atomic(None, a.op, a.mem, a.index, total, a.span, False, a.origin)
+                after.append((last, stored))
             body = Block(stmts, tuple(yields))
         loop = s.replace(params=params, inits=inits, body=body, outs=results)
-        sure = [a for a in after if _always_exists(a)]
-        unsure: list[Stmt] = [a for a in after if not _always_exists(a)]
+        sure: list[Stmt] = []
+        unsure: list[Stmt] = []
+        for a, stored in after:
+            (sure if _always_exists(a) else unsure).extend([*stored, a])
         if unsure and isinstance(s, For):  # a loop without iterations must not touch the element
             with self.builder.block() as test:
                 enters = self.builder.named("lt", s.lo, s.hi)
@@ -163,13 +168,13 @@ class _Hoister:
         for s in block.stmts:
             if isinstance(s, Atomic) and s.out is None and _key(s) in found:
                 b.span = s.span
-                collect(_key(s), s.value)
+                collect(_key(s), b.cast(s.value, _carried_in(s)))
             elif isinstance(s, If):
                 then, then_sums = self.extract(s.then, found)
                 orelse, else_sums = self.extract(s.orelse, found)
                 # A branch hands out what it would have added, and the other side the neutral element.
                 keys = [k for k in found if k in then_sums or k in else_sums]
-                made = [Value(found[k].value.type) for k in keys]
+                made = [Value(_carried_in(found[k])) for k in keys]
                 then, orelse = (
                     Block(
                         side.stmts,
@@ -187,9 +192,12 @@ class _Hoister:
         return Block(done, block.yields), sums
 
     def nothing(self, a: Atomic) -> Const:
-        t = a.value.type
-        assert isinstance(t, ScalarType)
-        return identity(a.op, t)
+        return identity(a.op, _carried_in(a))
+
+
+def _carried_in(a: Atomic) -> ScalarType:
+    """Return the type of partial results: a type of storage would lose what is small beside the sum."""
+    return a.value.type.scalar.arithmetic
 
 
 def _bound_in(block: Block) -> set[Value]:

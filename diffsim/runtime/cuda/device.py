@@ -22,6 +22,7 @@ from diffsim.errors import DiffsimError, memory_size, warn
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.cuda.pair_kernels import Pairs
 from diffsim.runtime.cuda.staging import Staging
+from diffsim.runtime.memory.scalars import scalars_of
 from diffsim.runtime.memory.storage import (
     WHOLE,
     HostStorage,
@@ -370,7 +371,7 @@ class _Flat:
 
     def __setitem__(self, k: int, value: Any) -> None:
         one = np.empty(1, self.dtype)
-        one.data[0] = value  # refuses what memory of the host refuses
+        scalars_of(one)[0] = value  # refuses what memory of the host refuses
         self.buffer.device.write(self.buffer.address + k * self.width, one)
 
 

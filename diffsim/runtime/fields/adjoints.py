@@ -57,7 +57,7 @@ def asked_grad(f: Field) -> Field | None:
 
 
 def make_grad(f: Field, declared: bool) -> None:
-    """Give a field a gradient of its own shape and type (`declared`: that the program may read)."""
+    """Give a field a gradient of its own shape (`declared`: that the program may read)."""
     if f.declares_grad or not f.dtype.is_float:  # integers have no derivative
         return
     f.declares_grad = declared

@@ -390,15 +390,15 @@ class Field(
         return display.page(self)
 
     def add_grad(self, *, declared: bool = True) -> None:
-        """Give the field a gradient of its own shape and type (`declared`: that the program may read)."""
+        """Give the field a gradient of its own shape (`declared`: that the program may read)."""
         make_grad(self, declared)
 
     def new_derivative(self, what: str) -> Field:
-        """Make a gradient ("grad") or "dual" of the field's type, which has no place yet."""
+        """Make a gradient ("grad") or "dual", of the type of derivatives; it has no place yet."""
         name = f"{self.given_name}.{what}" if self.given_name else ""
         dual = what == "dual"
         return Field(
-            self.dtype,
+            self.dtype.arithmetic,
             self.element,
             name=name,
             soa=self.soa,
@@ -408,7 +408,7 @@ class Field(
         )
 
     def add_dual(self) -> None:
-        """Give the field a dual of its own shape and type, which the program may read."""
+        """Give the field a dual of its own shape, which the program may read."""
         if self.dtype.is_float and not self.is_dual:  # integers have no derivative
             make_dual(self, 1)
             self.declares_dual = True

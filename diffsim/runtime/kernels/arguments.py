@@ -16,7 +16,18 @@ from diffsim.errors import ArgumentError, KernelSyntaxError, KernelTypeError, Sp
 from diffsim.ir.layout import packed_strides
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.op import Tracked
-from diffsim.ir.types import ScalarType, TensorType, Type, an, from_numpy, i32, i64, size_of, tensor
+from diffsim.ir.types import (
+    ScalarType,
+    TensorType,
+    Type,
+    an,
+    derivative_type,
+    from_numpy,
+    i32,
+    i64,
+    size_of,
+    tensor,
+)
 from diffsim.lang.frontend.expressions import ArrayRef
 from diffsim.lang.host.annotations import ArrayAnnotation, Template, scalar_type
 from diffsim.lang.host.provenance import source_of
@@ -495,7 +506,8 @@ def array_ref(name: str, kind: ArrayKind, *, clamp: bool = False) -> ArrayRef:
     """Return an array parameter as the translator sees it."""
     grad = None
     if kind.grad:
-        grad = Mem(f"{name}.grad", kind.dtype, kind.rank, None, "array", is_grad=True)
+        t = derivative_type(kind.dtype)
+        grad = Mem(f"{name}.grad", t, kind.rank, None, "array", is_grad=True)
     # No handle: the memory is bound at each launch.
     mem = Mem(name, kind.dtype, kind.rank, None, "array", grad, is_grad=kind.is_grad)
     return ArrayRef(mem, i64 if kind.large else i32, clamp=clamp)

@@ -19,7 +19,7 @@ import numpy as np
 from diffsim.errors import KernelStateError
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
-from diffsim.ir.types import TensorType, size_of
+from diffsim.ir.types import TensorType, derivative_type, size_of
 from diffsim.lang.frontend.translate import Translation
 from diffsim.lang.host.observations import identities
 from diffsim.lang.types.matrix import Matrix
@@ -438,7 +438,7 @@ class WithTangents(Specialization):
         arrays = {
             m: Mem(
                 f"{m.name}.dual",
-                m.dtype,
+                derivative_type(m.dtype),
                 len(f.shape),
                 None,
                 "array",

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends.native.pool import closed, wait
+from diffsim.runtime.memory.scalars import scalars_of
 from diffsim.runtime.memory.storage import (
     WHOLE,
     HostStorage,
@@ -83,7 +84,7 @@ class ReservedStorage(HostStorage):
         self._memory = reserve(layout.nbytes)
         self.bytes = np.frombuffer(self._memory, np.uint8, layout.nbytes)
         self.scalars = self.bytes.view(layout.dtype.numpy)
-        self.flat = memoryview(self.scalars)
+        self.flat = scalars_of(self.scalars)
         self.array = layout.view(self.scalars)
         self.address = int(self.scalars.ctypes.data)
 

@@ -17,6 +17,7 @@ from diffsim import locks
 from diffsim.backends.native.pool import closed, wait
 from diffsim.ir.layout import block_stride, packed_strides
 from diffsim.ir.types import ScalarType, f32, f64
+from diffsim.runtime.memory.scalars import scalars_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +328,7 @@ class HostStorage:
         start = -raw.ctypes.data % 64
         flat = raw[start : start + layout.nbytes].view(layout.dtype.numpy)
         self.scalars = flat
-        # A memoryview reads one scalar several times as fast as NumPy's indexing, and gives a Python number.
-        self.flat: Any = memoryview(flat)
+        self.flat: Any = scalars_of(flat)
         self.array = layout.view(flat)
         self.address = int(flat.ctypes.data)
         self._is_number = layout.count == 1 and layout.dtype in (f32, f64)

@@ -26,7 +26,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.op import TABLE
 from diffsim.ir.traversal import statements as every
-from diffsim.ir.types import ScalarType, TensorType, an
+from diffsim.ir.types import ScalarType, TensorType, an, derivative_type
 from diffsim.lang.frontend import assignments, expressions, subscripts
 from diffsim.lang.frontend.context import ADJOINT, DRAWS, AdjointTargets, TranslationContext
 from diffsim.lang.frontend.functions import inlining
@@ -235,7 +235,7 @@ def _add_gradient(
             else "a func that returns nothing has no gradient of its own",
         )
     # 2. Their bindings: the seeds are parameters of the adjoint's block, given values by the reverse pass.
-    made.seeds = tuple(Value(v.type) for v in made.outs)
+    made.seeds = tuple(Value(derivative_type(v.type)) for v in made.outs)
     env = dict(zip(names, bound.values(), strict=False))
     if with_results:
         env.update(zip(names[n:], outs, strict=False))
@@ -243,7 +243,11 @@ def _add_gradient(
     # Only float values have an adjoint; constants and fields
     # among the arguments do not, or have it in memory.
     inputs = {name: env[name] for name in names[:n]}
-    types = {k: v.type for k, v in inputs.items() if isinstance(v, Value) and v.type.is_float}
+    types = {
+        k: derivative_type(v.type)
+        for k, v in inputs.items()
+        if isinstance(v, Value) and v.type.is_float
+    }
     targets = AdjointTargets(func.source.name, inputs, types)
     # 3. Adjoints of the parameters start at 0 and are accumulated by `ds.adjoint[x] += v`.
     env.update({ADJOINT + k: zero(t) for k, t in types.items()})
@@ -354,7 +358,7 @@ def _gradient(
     # 3. The statement, which a pass expands by the rules of
     # reverse mode (`passes/autodiff/region_adjoint.py`).
     seeds = _seeds(cx, node, func.source.name, found, args[count:])
-    outs = tuple(Value(v.type) for v in given.values())
+    outs = tuple(Value(derivative_type(v.type)) for v in given.values())
     # Integer results have no adjoint, so they get no seed.
     floats = tuple(v for v in found if v.type.is_float)
     b.add(
@@ -382,7 +386,7 @@ def _seeds(
     floats = [v for v in found if v.type.is_float]
     # The derivative of a scalar function is its gradient: the seed is 1.
     if len(floats) == 1 and not floats[0].type.shape and not given:
-        return (Const(floats[0].type, 1.0),)
+        return (Const(derivative_type(floats[0].type), 1.0),)
     if len(given) != len(floats) or not floats:
         raise cx.type_error(
             node,
@@ -400,7 +404,7 @@ def _seeds(
                 f"{name} returns {an(v.type)}, and its adjoint is {an(g.type)}",
                 "an adjoint has the type of what it belongs to",
             )
-        made.append(cx.builder.cast(g, v.type.scalar))
+        made.append(cx.builder.cast(g, v.type.scalar.arithmetic))
     return tuple(made)
 
 

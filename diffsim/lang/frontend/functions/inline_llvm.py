@@ -12,7 +12,7 @@ from typing import Any
 
 from diffsim.errors import KernelTypeError
 from diffsim.ir.nodes import Block, CustomCall, InlineLLVM, Value
-from diffsim.ir.types import ScalarType
+from diffsim.ir.types import ScalarType, derivative_type
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Environment
 from diffsim.lang.host.func import Func, NativeText
@@ -102,7 +102,11 @@ def call(cx: TranslationContext, func: Func, bound: Environment) -> Value:
     # The adjoint takes one parameter more, the seed, and returns one adjoint for each float parameter.
     def run(text: dict[str, str], suffix: str, more: tuple[Value, ...] = ()) -> InlineLLVM:
         given = (*names, "adj_ret") if more else names
-        outs = tuple(Value(v.type) for v in floats) if more else (Value(native.result),)
+        outs = (
+            tuple(Value(derivative_type(v.type)) for v in floats)
+            if more
+            else (Value(native.result),)
+        )
         return InlineLLVM(outs, name + suffix, given, (*args, *more), text, b.span)
 
     floats = tuple(v for v in args if v.type.is_float)
@@ -120,7 +124,7 @@ def call(cx: TranslationContext, func: Func, bound: Environment) -> Value:
         made.replay = Block([again], again.outs)
     if native.adjoint is not None:
         # The seed becomes the last parameter of the adjoint's text, `%adj_ret`.
-        made.seeds = (Value(native.result),)
+        made.seeds = (Value(derivative_type(native.result)),)
         back = run(native.adjoint, ".adj", made.seeds)
         made.adjoint = Block([back], back.outs)
     b.add(made)
