@@ -58,6 +58,7 @@ def orbit(n, turns, dtype=ds.f64):
     return x, v, y, run
 
 
+@pytest.mark.filterwarnings("ignore:more than 500 iterations")
 @pytest.mark.parametrize("n", [3, 40])
 def test_a_thousand_turns_and_their_gradient(n):
     """Linear turns: their matrix to the power of their number, and its transpose."""

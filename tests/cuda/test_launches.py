@@ -86,6 +86,7 @@ def test_launches_do_not_wait(fake):
     assert ds.driver.waits > waits
 
 
+@pytest.mark.filterwarnings("ignore:more than 500 iterations")
 def test_a_block_too_large_to_be_handed_over(quick_code, fake):
     ds = fake
     fields = [ds.field(ds.i32, shape=2) for _ in range(600)]

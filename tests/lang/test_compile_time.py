@@ -3,6 +3,7 @@
 import pytest
 
 import diffsim as ds
+from tests.support.source import line_of
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +121,42 @@ def test_static_names_fields(cpu):
         add()
     assert y[None] == 36.0
     assert x.grad.to_numpy().tolist() == [12.0, 12.0, 12.0]
+
+
+def test_many_unrolled_iterations_are_warned_of_once(cpu):
+    """At the longest loop of the nest; the loops of two nests are not counted together."""
+    x = ds.field(ds.f32, shape=8)
+    n = 24
+
+    @ds.kernel
+    def nest():
+        for i in x:
+            total = 0.0
+            for j in ds.static(range(3)):
+                for k in ds.static(range(n * 10)):
+                    total += j * k
+            x[i] = total
+
+    @ds.kernel
+    def launches():
+        for k in ds.static(range(501)):
+            for i in range(1):
+                x[0] = k
+
+    @ds.kernel
+    def apart():
+        for i in x:
+            for k in ds.static(range(500)):
+                x[i] += k
+            for k in ds.static([1.0] * 500):
+                x[i] += k
+
+    with pytest.warns(UserWarning, match="more than 500 iterations are unrolled") as seen:
+        nest.ir()
+    (said,) = seen
+    assert said.filename == __file__
+    assert said.lineno == line_of(nest, "for k in")
+    assert "once: for k in range(n * 10); a gradient through a local" in str(said.message)
+    with pytest.warns(UserWarning, match="for k in range.501. in Python, around the launches"):
+        launches.ir()
+    apart.ir()

@@ -135,6 +135,8 @@ class TranslationContext:
         in_task: whether the body of a parallel loop is under translation.
         lane_axes: the indices of the current lane.
         warned_lines: the lines warned about, once each; unrolling translates a line several times.
+        unrolled: the loops around that are being unrolled, outermost first, with their numbers of items.
+        unrolled_iterations: those of the outermost one so far, and of all inside of it.
         open_gradients: the funcs whose given gradients are under translation, to find recursion.
         changed_by_calls: locals that funcs changed through `ds.template()` parameters.
         reference_parameters: per func, the parameters that its callers see changed; see `by_reference`.
@@ -170,6 +172,8 @@ class TranslationContext:
         self.tasks: list[Task] = []
         self.uses_random = False
         self.warned_lines: set[tuple[str, int]] = set()
+        self.unrolled: list[tuple[ast.For, int]] = []
+        self.unrolled_iterations = 0
         self.next_loop: LoopOptions | None = None
         self.result: Mem | None = None
         self.result_form: ResultForm | None = None  # of several values

@@ -21,6 +21,7 @@ from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
+from diffsim.tracebacks import IS_OWN
 
 
 class Space:
@@ -314,3 +315,30 @@ def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> No
         )
     for one, part in zip(target.elts, item, strict=True):
         bind_target(cx, one, part)
+
+
+_MANY_ITERATIONS = 500
+
+
+def count_unrolled(cx: TranslationContext) -> None:
+    """Count an unrolled iteration, and warn of so many in a nest that compiling them takes long."""
+    cx.unrolled_iterations += 1
+    # The longest one: it is shortened most by running as a loop.
+    node = max(cx.unrolled, key=lambda loop: loop[1])[0]
+    if cx.unrolled_iterations <= _MANY_ITERATIONS or IS_OWN[cx.span(node).file]:
+        return
+    form = "numbers in a field, and a loop over it"
+    head = node.iter.args[0] if isinstance(node.iter, ast.Call) and node.iter.args else None
+    if isinstance(head, ast.Call) and ast.unparse(head.func).endswith("range"):
+        form = f"for {ast.unparse(node.target)} in {ast.unparse(head)}"
+        form += (
+            " in Python, around the launches of a kernel"
+            if cx.is_outside
+            else '; a gradient through a local that it carries takes @ds.kernel(simplicity="relaxed")'
+        )
+    cx.warn_once(
+        f"more than {_MANY_ITERATIONS} iterations are unrolled here, and each is compiled, which takes "
+        f"seconds; a loop that runs is compiled once: {form}",
+        UserWarning,
+        cx.span(node.iter),
+    )

@@ -273,8 +273,13 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
         iteration_spaces.bind_target(cx, node.target, item)
         block(cx, node.body)
 
+    items = list(items)
+    if not cx.unrolled:
+        cx.unrolled_iterations = 0
+    cx.unrolled.append((node, len(items)))
     # An iteration after a possible break is translated under the condition that there was none.
     for item in items:
+        iteration_spaces.count_unrolled(cx)
         cx.env[CONTINUE] = False
         stop = _skip_condition(cx)
         if stop is True:
@@ -283,6 +288,7 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
             iteration(item)
         else:
             _guard_rest(cx, stop, functools.partial(iteration, item), node)
+    cx.unrolled.pop()
     for n in (*saved, BREAK, CONTINUE):
         cx.env.pop(n, None)
     cx.env.update(outer)
