@@ -65,7 +65,7 @@ def test_nan_is_no_integer(cpu):
         lambda: x.__setitem__(0, float("inf")),
         lambda: v.fill([1.0, float("nan")]),
     ):
-        with pytest.raises(ds.FieldError, match=r"is no whole number(?s:.*)becomes NaN"):
+        with pytest.raises(ds.DiffsimError, match=r"is no whole number(?s:.*)becomes NaN"):
             write()
     assert not x.to_numpy().any()
     assert not v.to_numpy().any()
