@@ -449,3 +449,17 @@ def test_neighbouring_fields_do_not_overlap(cpu):
     for k, x in enumerate(fields):
         assert (x.to_numpy() == k + 1).all()
         assert x.address % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"), [((7, 5000), None), ((3, 4), "ji"), ((40_000,), None), ((), None)]
+)
+def test_copies_of_components_in_blocks(cpu, shape, order):
+    ds = cpu
+    x = ds.Vector.field(3, ds.f32, shape=shape, layout=ds.Layout.SOA, order=order)
+    numbers = np.random.default_rng(1).integers(-99, 99, size=(*shape, 3))
+    x.from_numpy(numbers)
+    for dtype in (None, np.float64, np.int32):
+        found = x.to_numpy(dtype)
+        assert np.array_equal(found, numbers)
+        assert found.dtype == (dtype or np.float32)
