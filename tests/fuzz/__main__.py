@@ -19,6 +19,7 @@ import diffsim as ds
 from tests.cuda import emulated
 from tests.fuzz import (
     advice,
+    arrays,
     bridges,
     by_hand,
     captured,
@@ -103,6 +104,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return recordings.make(seed), [
             ("recordings", functools.partial(recordings.verdict, seed=seed))
         ]
+    if seed % 32 == 15:
+        return arrays.make(seed), [("arrays", functools.partial(arrays.verdict, seed=seed))]
     if seed % 32 == 13:
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 32 == 17:
