@@ -64,7 +64,7 @@ LOWER: Stages = (
     # Unrolled before sums are hoisted: each iteration's is one of the outer loop.
     ("scalarize", lambda k: unroll_short_loops(scalarize(k))),
     # Before `demote_atomics`: a hoisted sum changes which elements the lanes update one by one.
-    ("reductions", hoist_reductions),
+    ("reductions", lambda k: hoist_reductions(k, in_lanes=True)),
     ("demote_atomics", demote_atomics),
     # After it: only an exclusive update may be turned into a store.
     ("forward_clears", forward_clears),

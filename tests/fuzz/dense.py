@@ -40,6 +40,8 @@ def make(seed):
 
 
 def _loops(r, places, extents):
+    if r.random() < 0.2:
+        return _box(r, places, extents)
     lines, depth = [], 1
 
     def put(text):
@@ -70,6 +72,23 @@ def _loops(r, places, extents):
         put(f"    total {r.choice(['+=', '+=', '-='])} {r.choice([term, term, f'({term}) ** 2'])}")
     way = r.choice(["ds.tanh(total)", "ds.max(total, 0.0)", "total", "ds.sin(total) + b[j]"])
     put(f"y{at['y']} {r.choice(['=', '=', '+='])} {way}")
+    return lines
+
+
+def _box(r, places, extents):
+    """All in one box, whose lanes share the elements that they add to."""
+    axes = r.sample("ijk", 3)
+    at = {f: "[" + ", ".join(a) + "]" for f, a in places.items()}
+    term = f"w{at['w']} * x{at['x']}"
+    lines = [
+        f"    for {', '.join(axes)} in ds.ndrange({', '.join(str(extents[a]) for a in axes)}):"
+    ]
+    depth = 2
+    if r.random() < 0.3:
+        lines.append(" " * 8 + r.choice(["if b[j] > 0.0:", f"if {term} > 0.0:", "if k < i:"]))
+        depth = 3
+    value = r.choice([term, f"ds.sin({term})", f"{term} * b[j]"])
+    lines.append(" " * 4 * depth + f"y{at['y']} {r.choice(['+=', '-='])} {value}")
     return lines
 
 

@@ -11,6 +11,7 @@ from diffsim.ir.nodes import Arg, Atomic, Block, Const, For, If, Kernel, Mem, Ta
 from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import SCALARS, bool_, f32, f64, i32, i64, u8
 from diffsim.ir.verifier import verify
+from diffsim.passes.transforms import reductions
 from diffsim.passes.transforms.demote_atomics import demote_atomics
 from diffsim.passes.transforms.reductions import hoist_reductions, identity
 
@@ -443,3 +444,68 @@ def test_sums_in_single_precision():
     run(made, {mem: array})
     assert made.tasks[0].reductions
     np.testing.assert_allclose(array, 1.0, rtol=1e-6)
+
+
+# ---- sums along the last axes
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """A task of so few lanes may have loops in place of axes."""
+    monkeypatch.setattr(reductions, "_FEWEST_LANES", N)
+
+
+def in_lanes(kernel):
+    """The extents of the axes that are left, and of the loops that others became."""
+    made = changed(kernel, lambda k: hoist_reductions(k, in_lanes=True))
+    changed(made, demote_atomics)
+    (task,) = made.tasks
+    return len(task.axes), [s for s in task_statements(task) if isinstance(s, For)]
+
+
+def test_an_axis_that_only_sums_run_along_becomes_a_loop(few):
+    axes, (found,) = in_lanes(
+        parallel(lambda b, i, j: b.atomic("add", X, (i,), b.load(P, (i, j)) * b.load(T, ())), 2)
+    )
+    assert axes == 1
+    assert len(found.outs) == 1  # the sum, which is added once
+
+
+def test_a_total_besides_and_a_branch(few):
+    def body(b, i, j):
+        v = b.load(P, (i, j))
+        branch(b, v > 0.0, lambda: b.atomic("max", X, (i,), v), lambda: b.atomic("add", S, (), v))
+
+    axes, loops = in_lanes(parallel(body, 2))
+    assert axes == 1
+    assert len(loops) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda b, i, j: b.atomic("add", X, (j,), b.load(P, (i, j))),  # not the last axis
+        lambda b, i, j: b.atomic("add", P, (j, i), b.load(X, (i,))),
+        lambda b, i, j: b.atomic("add", X, (b.load(IDX, (i,)),), b.load(P, (i, j))),
+        lambda b, i, j: b.atomic("add", X, (i,), b.load(X, (j,)) * 0.0),  # seen by other lanes
+        lambda b, i, j: b.store(P, (i, j), b.atomic("add", X, (i,), HALF, wants_old=True) * 0.0),
+        lambda b, i, j: loop(b, lambda k: b.atomic("add", X, (i,), b.load(P, (i, j)))),
+        lambda b, i, j: b.atomic("add", S, (), b.load(P, (i, j))),  # no lanes would be left
+    ],
+)
+def test_other_axes_stay(few, body):
+    kernel = parallel(body, 2)
+    assert len(hoist_reductions(kernel, in_lanes=True).tasks[0].axes) == 2
+
+
+def test_few_lanes_keep_their_axes():
+    kernel = parallel(lambda b, i, j: b.atomic("add", X, (i,), b.load(P, (i, j))), 2)
+    assert in_lanes(kernel)[0] == 2
+
+
+def test_an_axis_without_iterations_adds_nothing(few):
+    b, (i, j) = Builder(SPAN, f64), (Value(i32, name) for name in "ij")
+    b.atomic("min", X, (i,), b.load(P, (i, j)))
+    bounds = Block([], (ZERO, Const(i32, N), THREE, ONE))
+    task = Task((i, j), bounds, Block(b.stmts), SPAN)
+    assert in_lanes(Kernel("k", (Arg(i32, "arg", 0),), MEMS, (task,), SPAN))[0] == 1

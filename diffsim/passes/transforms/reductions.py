@@ -13,7 +13,8 @@ becomes a reduction, whose partial results the launch combines in a fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
@@ -24,6 +25,7 @@ from diffsim.ir.nodes import (
     For,
     If,
     Kernel,
+    Let,
     Load,
     Mem,
     Stmt,
@@ -34,14 +36,24 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.traversal import blocks, outs, statements
 from diffsim.ir.types import ScalarType
+from diffsim.passes.analysis.affine import affine_forms
 
 Key = tuple[str, Mem, tuple[object, ...]]
 _MOST_ACCUMULATORS = 64  # of one loop
+_FEWEST_LANES = 1024  # that are left where others become loops
+_SUMMED = (Let, Load, If, Atomic)
 _COMBINE = {"add": "accumulate", "min": "min", "max": "max"}
 
 
-def hoist_reductions(kernel: Kernel) -> Kernel:
-    """Return the kernel whose loops carry what they add up; parallel loops become reductions."""
+def hoist_reductions(kernel: Kernel, *, in_lanes: bool = False) -> Kernel:
+    """Return the kernel whose loops carry what they add up; parallel loops become reductions.
+
+    Args:
+        kernel: scalar IR.
+        in_lanes: whether an axis that only sums run along becomes a loop of each lane.
+    """
+    if in_lanes:
+        kernel = kernel.replace(tasks=tuple([_sums_in_lanes(t) for t in kernel.tasks]))
     work = _Hoister(kernel)
     return kernel.replace(tasks=tuple(work.task(t) for t in kernel.tasks))
 
@@ -198,6 +210,53 @@ class _Hoister:
 def _carried_in(a: Atomic) -> ScalarType:
     """Return the type of partial results: a type of storage would lose what is small beside the sum."""
     return a.value.type.scalar.arithmetic
+
+
+def _sums_in_lanes(task: Task) -> Task:
+    """Return a task whose lanes run through the last axes, which no update's index follows.
+
+    `for i, j in box: y[i] += A[i, j] * x[j]` is a sum over j of each i, which no two lanes share then.
+    """
+    ends = task.bounds.yields
+    if task.active is not None or task.reductions or not all(isinstance(v, Const) for v in ends):
+        return task
+    found = list(statements(task.body))
+    updates = [s for s in found if isinstance(s, Atomic)]
+    if not updates or not all(isinstance(s, _SUMMED) for s in found):
+        return task
+    loaded = {s.mem for s in found if isinstance(s, Load)}
+    if any(s.out is not None or s.op not in _COMBINE or s.mem in loaded for s in updates):
+        return task
+    followed = _followed(task, updates)
+    if followed is None:
+        return task
+    # The last ones alone, so that memory is gone through in the order of the program.
+    kept = max([k + 1 for k, a in enumerate(task.axes) if a in followed], default=0)
+    extents = [
+        max(0, int(hi.value) - int(lo.value))  # type: ignore[attr-defined]
+        for lo, hi in zip(ends[::2], ends[1::2], strict=True)
+    ]
+    if kept == len(task.axes) or math.prod(extents[:kept]) < _FEWEST_LANES:
+        return task
+    body = task.body
+    for k in reversed(range(kept, len(task.axes))):
+        loop = For(task.axes[k], ends[2 * k], ends[2 * k + 1], (), (), body, (), task.span)
+        body = Block([loop])
+    bounds = Block(task.bounds.stmts, ends[: 2 * kept])
+    return task.replace(axes=task.axes[:kept], bounds=bounds, body=body)
+
+
+def _followed(task: Task, updates: Iterable[Atomic]) -> set[Value] | None:
+    """Return the axes that the indices of updates follow; None: that is not known."""
+    forms = affine_forms(task)
+    found: set[Value] = set()
+    for s in updates:
+        for i in s.index:
+            form = forms.form(i)
+            if form is None or any(v in forms.ranges and v not in task.axes for v in form):
+                return None
+            found.update(v for v in form if v in task.axes and v is not None)
+    return found
 
 
 def _bound_in(block: Block) -> set[Value]:
