@@ -34,6 +34,7 @@ from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.aliasing import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
+from diffsim.runtime.kernels.launch_function import PLAIN
 from diffsim.runtime.kernels.launch_history import gradient_calls, were_recomputed
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
@@ -43,6 +44,7 @@ from diffsim.runtime.session import session
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.kernel import Kernel
     from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.memory.versions import Versions
 
 _FOREVER = 1 << 62
 """A clock reading that no write is younger than: for a derivative that needs no launch."""
@@ -59,6 +61,10 @@ class GradientCall:
         self.specialization = specialization
         self.derivative = specialization.derivative
         self.name = specialization.name
+        # The state of the session in which a call was found to be possible, and the versions of the
+        # gradients of what the kernel writes; of kernels without array arguments alone.
+        self._state: tuple[int, int] | None = None
+        self._cotangents: list[Versions] = []
 
     def __call__(self, *args: object, returned: object = None) -> None:
         """Run the derivative of a launch with these arguments.
@@ -71,17 +77,21 @@ class GradientCall:
             returned: the cotangent of what the kernel returned.
         """
         # 1. Refuse calls that belong to no launch.
-        self._check_callable(returned)
-        # A kernel that stores an active value where no gradient is kept: derivatives would end there
-        # silently. A lent gradient is one of tapes, which set it to 0.
-        lost = [missing_gradient(s) for s in self.derivative.unreachable_stores(args)]
-        if lost:
-            refused = self.derivative.refusal
-            raise together(lost if refused is None else [*lost, refused])
+        tapes, state = session.recorders, (session.generation, session.with_grad.changes)
+        if tapes or returned is not None or self._state != state:
+            self._check_callable(returned, args)
+            self._note_state(state)
+        elif self.specialization.dependencies.is_stale or self.specialization.captures_changed():
+            raise self._made_anew()
         launches = self.specialization.launches
         seeds = (self._seeds(returned),) if self.derivative.returns_active else ()
         # 2. Find the launch. `count` calls were made since the last one, this one included.
-        key = self._known_launches(args)
+        try:
+            # Plain numbers are their own key. That of no numbers is there before the first launch.
+            is_key = launches.last is not None and args in launches.times
+        except TypeError:
+            is_key = False
+        key = args if is_key else self._known_launches(args)
         since, count = (_FOREVER, 0) if key is None else launches.asked(key)
         rng_key = 0 if launches.last is None else launches.seeds.get(key, launches.last[1])
         # The adjoint of an earlier launch would draw that launch's numbers, of which no key was kept.
@@ -90,7 +100,12 @@ class GradientCall:
                 count, "each launch draws random numbers of its own", None
             )
         # 3. Run it. A cut gradient belongs to a value that Python set after the launch.
-        self._check_cuts(args, since)
+        if self._state is None:
+            self._check_cuts(args, since)
+        else:
+            for versions in self._cotangents:
+                if versions.cuts:
+                    self._check_cuts(args, since)
         clock = session.clock
         try:
             self._launch(args, since, rng_key, seeds, alone=count == 1)
@@ -154,7 +169,7 @@ class GradientCall:
         elif derivative.checks is not None and derivative.checks.may_be_asked(args, since):
             yield from derivative.checks.errors(args)
 
-    def _check_callable(self, returned: object) -> None:
+    def _check_callable(self, returned: object, args: tuple[object, ...]) -> None:
         """Refuse a call that belongs to no launch, or that could not give the right gradient."""
         if session.tape is not None:
             work = session.tape.work
@@ -172,13 +187,29 @@ class GradientCall:
             raise self._not_launched("since ds.init() chose another backend")
         # A field that was made anew: the launch wrote to the old one, whose gradient nobody can set.
         if self.specialization.is_stale or self.specialization.captures_changed():
-            raise self._not_launched("since a field that it uses was made anew")
+            raise self._made_anew()
         if returned is not None and not self.derivative.returns_active:
             raise AutodiffError(
                 f"the result of {self.name} does not depend on anything with a gradient",
                 Span.of_caller(),
                 hint="leave out returned=",
             )
+        # A kernel that stores an active value where no gradient is kept: derivatives would end there
+        # silently. A lent gradient is one of tapes, which set it to 0.
+        lost = [missing_gradient(s) for s in self.derivative.unreachable_stores(args)]
+        if lost:
+            refused = self.derivative.refusal
+            raise together(lost if refused is None else [*lost, refused])
+
+    def _note_state(self, state: tuple[int, int]) -> None:
+        """Note that calls are possible as long as the session is in this state."""
+        special = self.specialization
+        if special.arguments.arrays:  # other fields in each call
+            return
+        written = (special.object_of(a.mem, ()) for a in special.accesses.writes)
+        adjoints = [f.adjoint for f in written if isinstance(f, Field)]
+        self._cotangents = [g.versions for g in adjoints if g is not None]
+        self._state = state
 
     def _check_cuts(self, args: tuple[object, ...], since: int) -> None:
         """Refuse gradients of values that Python set after the launch; code of the user's is trusted."""
@@ -232,12 +263,7 @@ class GradientCall:
                 raise self._not_launched("since ds.init() was called or a field made anew")
             self._check_needs_no_launch(args)
             return None
-        try:
-            # Plain arguments are their own key, as the launch function notes them; the conversion is needed
-            # for vectors and arrays only.
-            key = args if args in launches.times else self.specialization.arguments.key(args)
-        except TypeError:  # an argument that is no number
-            key = self.specialization.arguments.key(args)
+        key = self.specialization.arguments.key(args)
         if key not in launches.times:
             raise self._not_launched("lately" if launches.forgot else "with these arguments")
         return key
@@ -273,6 +299,9 @@ class GradientCall:
             "differentiates several, and tape.backward(grads={y: seed}) one as often as wanted",
         )
 
+    def _made_anew(self) -> AutodiffError:
+        return self._not_launched("since a field that it uses was made anew")
+
     def _not_launched(self, when: str) -> AutodiffError:
         return AutodiffError(
             f"{self.name}.grad belongs to a launch of {self.name}, and {self.name} was not launched {when}",
@@ -304,10 +333,13 @@ class GradKernel(metaclass=PublicNames):
                 if kwargs:  # of what the kernel returned
                     self._first(*args, **kwargs)
                     return
-            if self.kernel.gives_fields(args):
-                self._first(*args)
-            else:
-                self._launch(*args)
+            for a in args:
+                if a.__class__ not in PLAIN:
+                    if self.kernel.gives_fields(args):
+                        self._first(*args)
+                        return
+                    break
+            self._launch(*args)
         except DiffsimError as error:
             error.leave_package()
             raise

@@ -114,7 +114,7 @@ class LaunchHistory:
             del self._asked[key]
             count = 0
         # At the front the row ends: further calls mean the first launch again.
-        return times[max(len(times) - count - 1, 0)], count + 1
+        return times[-count - 1 if count < len(times) else 0], count + 1
 
     def answered(self, key: object, count: int) -> None:
         """Record that this call, the `count`th since the last launch, was run."""
