@@ -1,5 +1,6 @@
 """What a launch costs, and what a process waits for before its first one."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -54,7 +55,6 @@ def start(b, module):
 def api(b):
     ds = b.api()
     x = ds.field(ds.f32, shape=(), needs_grad=True)
-    y = ds.field(ds.f32, shape=(), needs_grad=True)
     v = ds.field(ds.f32, shape=1024)
     array = np.zeros(1024, np.float32)
 
@@ -83,14 +83,6 @@ def api(b):
     def take(a: ds.types.ndarray()):
         a[0] = 1.0
 
-    @ds.kernel
-    def square():
-        y[None] += x[None] * x[None]
-
-    def tape():
-        with ds.ad.Tape(y):
-            square()
-
     def read():
         return v[5]
 
@@ -103,16 +95,66 @@ def api(b):
     b.per_call("NumPy argument", lambda: take(array))
     b.per_call("return value", give)
     b.per_call("parallel fill of 1024", lambda: fill(1.0))
-    b.per_call("one kernel on a Tape", tape)
+    gradients(b, ds)
     b.per_call("read field[i] from Python", read)
     b.per_call("write field[i] from Python", assign)
     three(1.0, 2, 3.0)
     b.check("three arguments", x[None], 7.0)
     b.check("return value", give(), 7.0)
     b.check("parallel fill of 1024", v.to_numpy()[7:], np.ones(1017))
+    start(b, b.args.module)
+
+
+def gradients(b, ds):
+    """One small kernel, and a hundred, recorded and differentiated."""
+    x, y = (ds.field(ds.f32, shape=(), needs_grad=True) for _ in range(2))
+    u = ds.field(ds.f32, shape=101, needs_grad=True)
+    counter = itertools.count()
+
+    @ds.kernel
+    def square():
+        y[None] += x[None] * x[None]
+
+    @ds.kernel
+    def scale(a: ds.f32):
+        y[None] += a * x[None]
+
+    @ds.kernel
+    def step(t: ds.i32):
+        u[t + 1] = u[t] + 0.01 * ds.sin(u[t])
+
+    @ds.kernel
+    def last():
+        y[None] += u[100]
+
+    def tape():
+        with ds.ad.Tape(y):
+            square()
+
+    def argument():
+        with ds.ad.Tape(y):
+            scale(float(next(counter)))
+
+    def by_hand():
+        square()
+        square.grad()
+
+    def steps():
+        with ds.ad.Tape(y):
+            for t in range(100):
+                step(t)
+            last()
+
+    b.per_call("one kernel on a Tape", tape)
+    b.per_call("one kernel on a Tape, another argument each time", argument)
+    b.per_call("launch, then kernel.grad()", by_hand)
+    b.per_call("100 steps on a Tape", steps)
+    x[None] = 7.0
     tape()
     b.check("one kernel on a Tape", x.grad[None], 14.0)
-    start(b, b.args.module)
+    u.fill(0.0)
+    steps()
+    b.check("100 steps on a Tape", u.grad[0], 1.01**100)
 
 
 def warp(b):
@@ -138,7 +180,16 @@ def warp(b):
     def square(x: wp.array(dtype=float), y: wp.array(dtype=float)):
         wp.atomic_add(y, 0, x[0] * x[0])
 
+    @wp.kernel
+    def step(u: wp.array(dtype=float), t: int):
+        u[t + 1] = u[t] + 0.01 * wp.sin(u[t])
+
+    @wp.kernel
+    def last(u: wp.array(dtype=float), y: wp.array(dtype=float)):
+        wp.atomic_add(y, 0, u[100])
+
     x, y = (wp.zeros(1, dtype=float, requires_grad=True) for _ in range(2))
+    u = wp.zeros(101, dtype=float, requires_grad=True)
     v = wp.zeros(1024, dtype=float)
 
     def tape():
@@ -148,11 +199,21 @@ def warp(b):
         recorded.backward(y)
         recorded.zero()
 
+    def steps():
+        recorded = wp.Tape()
+        with recorded:
+            for t in range(100):
+                wp.launch(step, dim=1, inputs=[u, t])
+            wp.launch(last, dim=1, inputs=[u, y])
+        recorded.backward(y)
+        recorded.zero()
+
     b.per_call("empty kernel", lambda: wp.launch(empty, dim=1))
     b.per_call("write one number", lambda: wp.launch(write, dim=1, inputs=[x]))
     b.per_call("three arguments", lambda: wp.launch(three, dim=1, inputs=[x, 1.0, 2, 3.0]))
     b.per_call("parallel fill of 1024", lambda: wp.launch(fill, dim=1024, inputs=[v, 1.0]))
     b.per_call("one kernel on a Tape", tape)
+    b.per_call("100 steps on a Tape", steps)
     start(b, "warp")
 
 
