@@ -161,6 +161,8 @@ class Tape(Drawn, metaclass=PublicNames):
         whole = self.complete and not self._failed and recorder.integrity.is_clean
         repetition = recorder.repeated
         if whole and repetition is not None:
+            # What is known of it, unless other arguments decide and no pass has looked since.
+            repetition.past.known = self._known
             return repetition.past
         if not is_worth_keeping(recorder.key, recorder.record):
             return None

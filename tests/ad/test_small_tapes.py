@@ -193,3 +193,22 @@ def test_the_calls_of_a_turn(k):
 def test_random_sequences(seed):
     """Recordings with changes between them, against the same made anew each time."""
     assert recordings.verdict(recordings.make(seed), seed) == "right"
+
+
+def test_arguments_that_no_pass_has_looked_at(k):
+    """The recording before had them already, and was not differentiated."""
+
+    def record(t):
+        tape = ds.Tape()
+        with tape:
+            k.weigh(t)
+            k.h[1, 0] = 3.0
+            k.weigh(1)
+        return tape
+
+    for t in (0, 0, 0):
+        record(t).backward(k.loss)
+    record(1)
+    k.h.grad.fill(0.0)
+    record(1).backward(k.loss)
+    assert k.h.grad.to_numpy().ravel().tolist() == [0.0, 3.0, 0.0, 0.0]

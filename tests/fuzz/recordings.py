@@ -156,10 +156,16 @@ def tangents():
     with ds.ad.FwdMode(loss=loss, param=p, seed=[1.0, 0.0, 0.0]):
         total()
 
+def quiet_write():
+    with ds.ad.no_grad():
+        p[1] = 0.5
+        x.fill(0.5)
+
 kept = ds.Tape(loss)
+asks = True
 
 def turn(form, run):
-    global T, kept
+    global T, kept, asks
     if form == "loss":
         with ds.Tape(loss):
             run()
@@ -216,6 +222,19 @@ def turn(form, run):
             run()
         T.replay()
         T.backward()
+    elif form == "rerun":
+        with ds.Tape(loss) as T:
+            run()
+        T.replay()
+        T.backward()
+    elif form == "maybe":
+        T = ds.Tape()
+        with T:
+            run()
+        T.zero()
+        if asks:
+            T.backward(loss)
+        asks = not asks
     elif form == "late":
         T = ds.Tape()
         with T:
@@ -227,8 +246,8 @@ def turn(form, run):
             run()
 """
 FORMS = (
-    "loss loss loss loss kept kept named free free seeds blocks save save adds retained hooks replayed late "
-    "searched other"
+    "loss loss loss loss kept kept named free free seeds blocks save save adds retained hooks replayed rerun "
+    "maybe maybe maybe late searched other"
 ).split()
 NUMBERS = ["0.5", "0.5", "-0.5", "1.5", "0.0", "-0.0", "1", "np.float32(0.5)", "True", "plain"]
 RARE = [
@@ -248,6 +267,7 @@ RARE = [
     "nest()",
     "elsewhere()",
     "quiet()",
+    "quiet_write()",
     "steps()",
     "tangents()",
     "x.grad.fill({n})",
