@@ -50,10 +50,9 @@ from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
 from diffsim.ad.reverse.retain_grad import GradientRetainer, parse_retain_grad
 from diffsim.ad.reverse.seeds import (
     check_loss,
-    check_value,
-    of_its_own,
     set_number,
     start_from,
+    starting_gradients,
 )
 from diffsim.ad.stats import TapeStats, stats_of
 from diffsim.errors import ArgumentError, AutodiffError, Span, shown
@@ -431,7 +430,9 @@ class Tape(Drawn, metaclass=PublicNames):
                 hint="write tape.backward(grads={y: seed})",
             )
         # 1. What can be refused is refused before any gradient changes.
-        loss, seeds = self._starting_gradients(loss, grads)
+        if grads is None and loss is None:
+            loss = self.loss
+        seeds = starting_gradients(loss, grads, self.recorder)
         self._check_backward(loss, seeds)
         # 2. From here on gradients change. `session.passes` tells other threads, whose tapes must not
         # clear them.
@@ -460,29 +461,6 @@ class Tape(Drawn, metaclass=PublicNames):
             session.passes.discard(this_thread)
             if session.options.kernel_profiler:
                 self._passes.append((clock, session.clock))
-
-    def _starting_gradients(
-        self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None
-    ) -> tuple[Field | Recorded | None, dict[Field, Any]]:
-        """Validate what the pass starts from: the loss, if any, and the seeds of fields."""
-        # Copied before the pass clears gradients, one of which may be the seed itself.
-        seeds: dict[Field, Any] = {}
-        if grads is not None:
-            seeds = {f: of_its_own(seed) for f, seed in grads.items()}
-        elif loss is None:
-            loss = self.loss
-        if loss is None and not seeds:
-            raise AutodiffError(
-                "a backward pass starts from a loss or from gradients",
-                Span.of_caller(),
-                hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
-            )
-        if isinstance(loss, Field):
-            check_loss(loss)
-            seeds[loss] = 1
-        elif loss is not None:
-            check_value(loss, self.recorder)
-        return loss, seeds
 
     def _check_backward(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         """Run all checks, and compile all adjoints, before any gradient is changed."""

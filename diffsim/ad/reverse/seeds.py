@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,26 @@ def check_value(loss: Any, tape: Recorder) -> None:
             Span.of_caller(),
             hint="start from a number that was returned, or computed, on this tape",
         )
+
+
+def starting_gradients(
+    loss: Field | Recorded | None, grads: Mapping[Field, Any] | None, tape: Recorder
+) -> dict[Field, Any]:
+    """Return the seeds of fields that a pass starts from, the loss among them."""
+    # Copied before the pass clears gradients, one of which may be the seed itself.
+    seeds = {} if grads is None else {f: of_its_own(seed) for f, seed in grads.items()}
+    if loss is None and not seeds:
+        raise AutodiffError(
+            "a backward pass starts from a loss or from gradients",
+            Span.of_caller(),
+            hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
+        )
+    if isinstance(loss, Field):
+        check_loss(loss)
+        seeds[loss] = 1
+    elif loss is not None:
+        check_value(loss, tape)
+    return seeds
 
 
 def of_its_own(seed: Any) -> Any:
