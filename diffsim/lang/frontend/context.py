@@ -136,7 +136,7 @@ class TranslationContext:
         lane_axes: the indices of the current lane.
         warned_lines: the lines warned about, once each; unrolling translates a line several times.
         unrolled: the loops around that are being unrolled, outermost first, with their numbers of items.
-        unrolled_iterations: those of the outermost one so far, and of all inside of it.
+        unrolled_iterations: those of the outermost one so far, and of all inside it.
         open_gradients: the funcs whose given gradients are under translation, to find recursion.
         changed_by_calls: locals that funcs changed through `ds.template()` parameters.
         reference_parameters: per func, the parameters that its callers see changed; see `by_reference`.
