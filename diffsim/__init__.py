@@ -7,7 +7,7 @@ is right, or it is refused with an error that names the line.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from diffsim import ad, errors, math, optim, tools, types
+from diffsim import ad, errors, math, optim, profiler, tools, types
 from diffsim import gui as _gui
 from diffsim import jax as jax
 from diffsim import torch as torch
@@ -211,7 +211,6 @@ from diffsim.runtime.layouts.layout_tree import (
     l,
     root,
 )
-from diffsim.runtime.observe import profiler
 from diffsim.runtime.observe.logging_level import (
     CRITICAL,
     DEBUG,

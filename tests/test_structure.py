@@ -39,9 +39,10 @@ MAY_IMPORT = {
     **{part: {"ir", "runtime"} | _BASE | _MIDDLE | _OUTER - {part} for part in _OUTER},
     "math": {"ir", "lang"} | _BASE,
     "types": {"ir", "lang"} | _BASE,
+    "profiler": {"runtime"} | _BASE,
     "bridges": {"ad", "ir", "lang", "runtime"} | _BASE,
     **{library: {"bridges", "ir", "lang", "runtime"} | _BASE for library in _LIBRARIES},
-    "__init__": {"bridges", "ir", "math", "runtime", "types"}
+    "__init__": {"bridges", "ir", "math", "profiler", "runtime", "types"}
     | _LIBRARIES
     | _BASE
     | _MIDDLE

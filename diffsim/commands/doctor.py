@@ -8,6 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -17,7 +18,7 @@ from diffsim.backends.cuda.ptx import PtxError, find_libdevice
 from diffsim.commands import cache
 from diffsim.commands.failure import Failure
 from diffsim.errors import BackendError, memory_size
-from diffsim.runtime.session import Arch, session
+from diffsim.runtime.session import session
 from diffsim.tools.pictures.films import find_ffmpeg
 
 _OPTIONAL = "scipy torch jax tqdm pycuda imageio-ffmpeg meshio".split()
@@ -114,7 +115,7 @@ def _libdevice() -> str:
         return "none: sin, exp, pow and their like do not compile; install nvidia-nvvm"
 
 
-def self_test(arch: Arch) -> Iterator[Row]:
+def self_test(arch: Any) -> Iterator[Row]:
     """Compile a kernel, run it and its adjoint, and compare with the closed form.
 
     Raises:

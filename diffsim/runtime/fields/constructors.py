@@ -9,6 +9,7 @@ from diffsim.errors import DtypeError, FieldError, OptionError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.signatures import checked, need_bool
+from diffsim.lang.types.structs import StructType
 from diffsim.runtime.fields.field import Field
 
 
@@ -246,11 +247,11 @@ def field(
     needs_grad: bool = False,
     needs_dual: bool = False,
     layout: object = None,
-) -> Field:
-    """Make a field of numbers, vectors or matrices.
+) -> Any:
+    """Make a field of numbers, vectors, matrices or structs.
 
     Args:
-        dtype: scalar type, or `ds.types.vector/matrix`; the default float if left out.
+        dtype: scalar type, `ds.types.vector/matrix`, or a struct; the default float if left out.
         shape: number of elements along each axis, () for a single one. Without a shape the field waits
             to be placed: `ds.root.dense(ds.i, n).place(x)`.
         order: the axes in memory, slowest first: "ji" for columns side by side.
@@ -264,6 +265,22 @@ def field(
         ArgumentError: a shape, type or option that makes no sense; no memory.
     """
     dtype = as_of_now(dtype)
+    if isinstance(dtype, StructType):
+        if order is not None:
+            raise OptionError(
+                "order is for fields of numbers, vectors and matrices, these are structs",
+                Span.of_caller(),
+                hint="leave it out, or place it: "
+                f"x = {dtype.__name__}.field(); ds.root.dense(ds.ji, n).place(x)",
+            )
+        return dtype.field(
+            shape,
+            name=name,
+            needs_grad=needs_grad,
+            layout=layout,
+            needs_dual=needs_dual,
+            offset=offset,
+        )
     if isinstance(dtype, TensorType):
         element, dtype = dtype.shape, dtype.scalar
     else:

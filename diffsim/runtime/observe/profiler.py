@@ -1,12 +1,4 @@
-"""How long kernels take: `ds.init(kernel_profiler=True)` measures each launch, `ds.profiler` shows it.
-
-    ds.init(kernel_profiler=True)
-    simulate()
-    ds.profiler.print_kernel_profiler_info()
-
-Without the option nothing is measured, and launches cost nothing more. On a GPU the times are those between
-events of the driver, so nothing waits. The launches of a replay (`tape.replay()`) run one by one then.
-"""
+"""How long kernels take: what `ds.profiler` shows."""
 
 from __future__ import annotations
 
