@@ -303,29 +303,25 @@ class Matrix(_Tensor, Generic[N, M, D]):
     @staticmethod
     def one(dt: DType, n: int, m: int | None = ...) -> Matrix[Any, Any, Any]: ...
 
-class MatrixField:
+class MatrixField(Field):
     """For `isinstance(x, ds.MatrixField)`: a field of vectors or matrices; made by `ds.Vector.field`."""
 class MatrixNdarray(Ndarray):
     """`ds.MatrixNdarray(2, 3, ds.f32, shape)` makes an array of matrices, as `ds.Matrix.ndarray` does."""
-    @staticmethod
-    def __new__(cls, n: int, m: int, dtype: DType | None, shape: Any) -> Field:
-        """Make an array of matrices of n rows and m columns."""
+    def __new__(cls, n: int, m: int, dtype: DType | None, shape: Any) -> Self: ...
 from diffsim.errors import MissingGradientError as MissingGradientError
 from diffsim.errors import MissingPackageError as MissingPackageError
-class Ndarray:
+class Ndarray(Field):
     """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like."""
 from diffsim.errors import OperationError as OperationError
 from diffsim.errors import OptionError as OptionError
 from diffsim.errors import OutOfMemoryError as OutOfMemoryError
 class PrecisionLoss(Exception):
     """A value is stored into a narrower type."""
-class ScalarField:
+class ScalarField(Field):
     """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`."""
 class ScalarNdarray(Ndarray):
     """`ds.ScalarNdarray(ds.f32, shape)` makes an array of numbers, as `ds.ndarray` does."""
-    @staticmethod
-    def __new__(cls, dtype: DType | None, arr_shape: Any) -> Field:
-        """Make an array of numbers."""
+    def __new__(cls, dtype: DType | None, arr_shape: Any) -> Self: ...
 class ScopedTimer:
     """Measures the time of a block, and prints it."""
     def __init__(self, name: str, active: bool = ..., print: bool = ..., dict: dict[str, list[float]] | None = ..., synchronize: bool = ...) -> None: ...
@@ -453,9 +449,7 @@ class Vector(_Tensor, Generic[N, D]):
 
 class VectorNdarray(Ndarray):
     """`ds.VectorNdarray(3, ds.f32, shape)` makes an array of vectors, as `ds.Vector.ndarray` does."""
-    @staticmethod
-    def __new__(cls, n: int, dtype: DType | None, shape: Any) -> Field:
-        """Make an array of vectors of n numbers."""
+    def __new__(cls, n: int, dtype: DType | None, shape: Any) -> Self: ...
 WARN: str
 def abs(x: Any) -> Any:
     """Absolute value; derivative 0 at 0."""

@@ -21,9 +21,21 @@ class PublicNames(type):
         # Not where a class lists the names itself, as those of structs depend on their members.
         if not any("__dir__" in vars(base) for base in cls.__mro__[:-1]):
             type.__setattr__(cls, "__dir__", _names_of_instance)
+        if "_description" in space:
+            type.__setattr__(cls, "__doc__", _Doc(cls.__doc__))
 
     def __dir__(cls) -> list[str]:
         return _shown(super().__dir__(), _public(cls))
+
+
+class _Doc:
+    """The documentation of a class, and of each object of it the text that its `_description` gives."""
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    def __get__(self, thing: Any, owner: type) -> str | None:
+        return self.text if thing is None else thing._description()
 
 
 def _names_of_instance(self: Any) -> list[str]:

@@ -55,6 +55,9 @@ N = TypeVar("N", covariant=True, default=Any)
 # Names of annotations in the sources, and what stubs say instead; those of neither are Any.
 NAMES = {"Root": "Node", "NodeLike": "Node", "StructType": "Any"}
 
+# Classes that fields are instances of, without being derived from them.
+OF_FIELDS = {"MatrixField", "Ndarray", "ScalarField"}
+
 _KERNEL = '''
 class Kernel(Generic[P, R]):
     """A compiled function over fields; made by `@ds.kernel`."""

@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-from stub_parts import HEADER, METHODS, NAMES, REPLACED  # noqa: E402
+from stub_parts import HEADER, METHODS, NAMES, OF_FIELDS, REPLACED  # noqa: E402
 
 import diffsim as ds  # noqa: E402
 from diffsim.ir.op import Op  # noqa: E402
@@ -179,6 +179,7 @@ def _class(name: str, cls: type) -> str:
     if ("", name) in REPLACED:
         return REPLACED["", name]
     bases = [b.__name__ for b in cls.__mro__[1:-1] if getattr(ds, b.__name__, None) is b]
+    bases = ["Field"] if name in OF_FIELDS else bases
     bases += ["Exception"] if issubclass(cls, Warning) else []
     head = f"class {name}({bases[0]}):" if bases else f"class {name}:"
     lines = [head + (_doc(cls, "    ") if inspect.getdoc(cls) else "")]
@@ -222,6 +223,8 @@ def _member(owner: str, cls: type, name: str) -> str:
     found = inspect.getattr_static(cls, name, None)
     if name == "__getattr__":
         return ""
+    if name == "__new__":
+        found = found.__func__ if isinstance(found, staticmethod) else found
     if name in OPERATORS:
         return f"def {name}(self, other: Any, /) -> Any: ..."
     if isinstance(found, property):

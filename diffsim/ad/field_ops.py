@@ -139,6 +139,12 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
         x: a field, array or field of structs.
         needs_grad: whether the new one has a gradient; as `x` if left out. With False it is cut off
             from `x`: what it holds counts as a constant.
+
+    Example:
+        x = ds.field(ds.f32, shape=3)
+        y = ds.clone(x)
+        x[0] = 1.0
+        assert y[0] == 0.0
     """
     if isinstance(x, StructField):
         return StructField(x.type, {k: _clone_member(getattr(x, k), needs_grad) for k in x.keys})

@@ -48,6 +48,20 @@ class ScalarType(metaclass=PublicNames):
         self.code = code
         self.arithmetic = arithmetic or self
 
+    def _description(self) -> str:
+        """Say what `help(ds.f32)` shows."""
+        name = "u1" if self.kind == "b" else self.name
+        kind = {
+            "f": f"Floating-point numbers of {self.bits} bits (IEEE 754)",
+            "i": f"Integers of {self.bits} bits with a sign",
+            "u": f"Integers of {self.bits} bits without a sign",
+            "b": "Truth values",
+        }[self.kind]
+        return f"""{kind}, `np.{self.numpy.name}` in NumPy.
+
+As an annotation it is the type of an argument, a result or a member: `t: ds.{name}`. Fields are made of it:
+`ds.field(ds.{name}, shape=8)`. Called, it converts a number: `ds.{name}(2.75)` is {self(2.75)!r}."""
+
     def __repr__(self) -> str:
         return self.name
 

@@ -44,10 +44,20 @@ class Arch(metaclass=PublicNames):
         """Copy and pickle by name: there is one object of each."""
         return self.name
 
+    def _description(self) -> str:
+        """Say what `help(ds.cuda)` shows."""
+        return f"{_ARCHS[self.name]}\n\nKernels run there after `ds.init(arch=ds.{self.name})`."
+
     def __repr__(self) -> str:
         return f"ds.{self.name}"
 
 
+_ARCHS = {
+    "cpu": "The CPU: kernels are compiled to machine code, whose parallel loops run on all cores.",
+    "cuda": "An NVIDIA GPU. `ds.init` raises BackendError where there is none.",
+    "gpu": "A GPU if there is one, else the CPU, with a warning.",
+    "python": "Python itself: kernels run line by line, slowly, where a debugger sees them.",
+}
 # `gpu` is no backend: it means cuda, or with a warning the CPU.
 cpu, cuda, gpu, python = Arch("cpu"), Arch("cuda"), Arch("gpu"), Arch("python")
 # Taichi's names. A program that asks for a GPU by any of them runs on the GPU that there is.

@@ -67,7 +67,7 @@ def objects():
         ),
         "a field": (
             field,
-            "assign copy_from dtype dual fill from_numpy from_torch grad m mark_written n name "
+            "assign copy_from dtype dual element_shape fill from_numpy from_torch grad m mark_written n name "
             "needs_dual needs_grad parent shape snode to_gpuarray to_numpy to_torch",
         ),
         "a kernel": (set_all, "grad ir jvp llvm ptx show specialize"),

@@ -110,6 +110,20 @@ class DefaultTensor(metaclass=PublicNames):
         """Make an array of elements of this type; see `ds.ndarray`."""
         return self.now.ndarray(shape, needs_grad=needs_grad, needs_dual=needs_dual)
 
+    def _description(self) -> str:
+        """Say what `help(ds.math.vec3)` shows."""
+        shape = " x ".join(map(str, self.dims))
+        of = {
+            "f": "the default float",
+            "i": "the default integer",
+            "u": "the default integer, unsigned",
+        }
+        kind = "vectors" if len(self.dims) == 1 else "matrices"
+        return f"""The type of {kind} of {shape} elements of {of[self.kind]} type, as `ds.init` chooses it.
+
+Called, it makes one: `{self.__name__}(...)` takes the elements in order, or one for all. It annotates
+arguments, results and members; `{self.__name__}.field(shape=8)` makes a field."""
+
     def __repr__(self) -> str:
         return self.__name__
 

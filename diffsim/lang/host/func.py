@@ -160,6 +160,17 @@ def func(fn: Callable[..., Any]) -> Func:
     Arguments are passed by value; fields, functions and other Python objects as they are. Those for
     parameters annotated `ds.template()` are changed where the func changes the parameter. A func may
     return one value or a tuple, from anywhere in its body.
+
+    Example:
+        @ds.func
+        def square(a):
+            return a * a
+
+        @ds.kernel
+        def compute(a: ds.f32) -> ds.f32:
+            return square(a) + square(2.0)
+
+        assert compute(3.0) == 13.0
     """
     return Func(fn)
 

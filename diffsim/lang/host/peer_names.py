@@ -87,6 +87,7 @@ TAICHI: dict[str, dict[str, str]] = {
     "Tools": {
         "sparse_matrix_builder": "write ds.types.sparse_matrix_builder()",
         "ui": _GGUI,
+        "write_vtk": "meshio and pyevtk write VTK files of x.to_numpy(); ds.tools.PLYWriter writes PLY",
         "imread imresize imshow imwrite": "write ds.tools.imread, ds.tools.imresize, ds.tools.imshow, ds.tools.imwrite",
     },
 }

@@ -68,6 +68,10 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
         at: the number of that element in the field's memory.
         typed: whether its type was given; a matrix without adopts the precision of its context.
         provenance: where it was read, while a tape records (`runtime.fields.read_values.Provenance`).
+
+    Example:
+        m = ds.Matrix([[0.0, -1.0], [1.0, 0.0]])
+        assert (m @ ds.Vector([1.0, 2.0])).to_list() == [-2.0, 1.0]
     """
 
     _public = " ".join((*_PUBLIC, *_MAKERS, *linalg.METHODS))

@@ -58,6 +58,16 @@ class ndarray(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in pr
         needs_grad: True refuses arrays without a gradient.
         boundary: "unsafe": indices are inside the array, which `debug=True` checks; "clamp": an index
             outside it means the nearest one inside.
+
+    Example:
+        @ds.kernel
+        def total(a: ds.types.ndarray(ds.f32, ndim=1)) -> ds.f32:
+            s = 0.0
+            for i in range(a.shape[0]):
+                s += a[i]
+            return s
+
+        assert total(np.arange(4, dtype=np.float32)) == 6.0
     """
 
     _public = ""
@@ -180,6 +190,10 @@ def struct(**members: object) -> StructType:
     Args:
         members: the type of each member: scalar, vector, matrix or struct; `__struct_methods` is a
             dictionary of functions that are its methods.
+
+    Example:
+        ball = ds.types.struct(pos=ds.types.vector(2, ds.f32), radius=ds.f32)
+        assert ball(radius=2.0).radius == 2.0
     """
     # Under this name as in Taichi: every other one may be that of a member.
     methods = members.pop("__struct_methods", None)

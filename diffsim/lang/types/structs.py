@@ -339,6 +339,16 @@ def dataclass(cls: type) -> StructType:
     called from Python too. A class that inherits
     has the members of its parents first, and their methods; parents are structs or plain classes. With
     `ds.Struct` as a parent, which changes nothing, type checkers know `Particle.field` too.
+
+    Example:
+        @ds.dataclass
+        class Body:
+            pos: ds.types.vector(2, ds.f32)
+            mass: ds.f32
+
+        bodies = Body.field(shape=3)
+        bodies[0] = Body(pos=[1.0, 2.0], mass=0.5)
+        assert bodies.mass.to_numpy().sum() == 0.5
     """
     if not isinstance(cls, type):
         raise ArgumentError(

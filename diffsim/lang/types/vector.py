@@ -16,7 +16,12 @@ from diffsim.lang.types.matrix import UNBOUND, Matrix, filled
 
 @checked_methods("__new__ field ndarray zero one unit")
 class Vector:
-    """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
+    """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis).
+
+    Example:
+        v = ds.Vector([3.0, 4.0])
+        assert v.norm() == 5.0
+    """
 
     # There is one class for vectors and matrices; `ds.Vector` is only a way to make them.
     def __new__(cls, arr: object, dt: object = None) -> Matrix:  # type: ignore[misc]

@@ -33,6 +33,12 @@ class Adam(Optimizer):
         betas: how much of the running means of gradients, and of their squares, a step keeps.
         eps: added to the root that the step is divided by.
         clip_norm: gradients whose length (of all together) is greater are shortened to it.
+
+    Example:
+        x = ds.field(ds.f32, shape=3, needs_grad=True)
+        x.grad.fill(1.0)
+        ds.optim.Adam([x], lr=0.1).step()
+        assert abs(x[0] + 0.1) < 1e-6
     """
 
     def __init__(

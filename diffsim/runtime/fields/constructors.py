@@ -263,6 +263,11 @@ def field(
 
     Raises:
         ArgumentError: a shape, type or option that makes no sense; no memory.
+
+    Example:
+        x = ds.field(ds.f32, shape=(4, 8), needs_grad=True)
+        x[1, 2] = 3.0
+        assert x.to_numpy().sum() == 3.0
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, StructType):
@@ -299,6 +304,11 @@ def ndarray(
         shape: number of elements along each axis.
         needs_grad: whether gradients with respect to it are wanted.
         needs_dual: whether forward mode's tangents of it are wanted (`x.dual`).
+
+    Example:
+        a = ds.ndarray(ds.types.vector(2, ds.f32), shape=8)
+        a[0] = [1.0, 2.0]
+        assert a.shape == (8,)
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):

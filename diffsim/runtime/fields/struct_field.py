@@ -398,7 +398,13 @@ def make_struct_field(
 
 @checked_methods("field")
 class StructNamespace:
-    """`ds.Struct(pos=p, mass=1.0)` makes a struct, `ds.Struct.field({"mass": ds.f32}, shape=n)` a field."""
+    """`ds.Struct(pos=p, mass=1.0)` makes a struct, `ds.Struct.field({"mass": ds.f32}, shape=n)` a field.
+
+    Example:
+        p = ds.Struct(pos=ds.Vector([1.0, 2.0]), mass=2.0)
+        particles = ds.Struct.field({"mass": ds.f32}, shape=4)
+        particles[0].mass = p.mass
+    """
 
     _diffsim_struct = True  # kernels make structs of run-time values with it
 

@@ -543,6 +543,17 @@ def kernel(fn: Callable[..., Any] | None = None, *, simplicity: str | None = Non
         fn: the function.
         simplicity: "relaxed" differentiates kernels outside the kernel simplicity rule, "strict"
             refuses their gradients; the option of `ds.init` if left out.
+
+    Example:
+        x = ds.field(ds.f32, shape=8)
+
+        @ds.kernel
+        def fill(start: ds.f32) -> ds.f32:
+            for i in x:
+                x[i] = start + i
+            return x[7]
+
+        assert fill(1.0) == 8.0
     """
     if simplicity is not None and not is_one_of(simplicity, "strict", "relaxed"):
         raise OptionError(

@@ -46,6 +46,12 @@ class Axes(metaclass=PublicNames):
     def __init__(self, *numbers: int) -> None:
         self.numbers = numbers
 
+    def _description(self) -> str:
+        """Say what `help(ds.ij)` shows."""
+        which = " and ".join(map(str, self.numbers))
+        word = "Axes" if len(self.numbers) > 1 else "Axis"
+        return f"{word} {which} of a layout: `ds.root.dense({self!r}, 8).place(x)`."
+
     def __repr__(self) -> str:
         if max(self.numbers) < 4:
             return "ds." + "".join("ijkl"[n] for n in self.numbers)
