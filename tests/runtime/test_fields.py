@@ -463,3 +463,20 @@ def test_copies_of_components_in_blocks(cpu, shape, order):
         found = x.to_numpy(dtype)
         assert np.array_equal(found, numbers)
         assert found.dtype == (dtype or np.float32)
+
+
+@pytest.mark.memory
+@pytest.mark.skipif(_available_bytes() < 6 << 30, reason="needs 6 GiB of memory")
+def test_short_axes_of_an_array_beyond_32_bits(cpu):
+    """Each index fits into 32 bits, the place in memory does not; pages that are not written take none."""
+    ds = cpu
+    n, m = 2**16, 2**15 + 1
+    y = ds.ndarray(ds.i8, shape=(n, m))
+
+    @ds.kernel
+    def rows(a: ds.types.ndarray(), low: ds.i32):
+        for i, j in ds.ndrange((low, a.shape[0]), a.shape[1]):
+            a[i, j] = ds.cast(j % 100, ds.i8)
+
+    rows(y, n - 2)
+    assert [y[n - 1, m - 1], y[n - 2, 7], y[n - 3, 7], y[0, 7]] == [(m - 1) % 100, 7, 0, 0]
