@@ -23,7 +23,7 @@ from diffsim.ad.checks.integrity import (
     no_record,
     session_reset,
 )
-from diffsim.ad.checks.launch_conditions import check_launches
+from diffsim.ad.checks.launch_conditions import wrong_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.checks.refusals import refuse_program, with_others
 from diffsim.ad.checks.tape_options import check_options
@@ -470,17 +470,17 @@ class Tape(Drawn, metaclass=PublicNames):
         if not self.complete and not record:
             raise no_record("differentiate")
         known = self._known
-        holds = known is not None and known.holds(record)
-        if not holds:
+        if known is not None and not known.holds(record):
+            known = None
+        asks = known is not None and known.asks and (replay is None or replay.asks)
+        # Where index fields have become wrong, the other checks say what else is.
+        if known is None or (asks and any(wrong_launches(record))):
             check_kernels(record)
             self._check_program()
             known = self._known = Known(record)
-        assert known is not None
         # The loss starts from 1, which was read from no gradient.
         if len(seeds) > 1 or not isinstance(loss, Field):
             check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
-        if holds and known.asks and (replay is None or replay.asks):
-            check_launches(record)
         # What Python has read tells more in each recording.
         if not known.leads_to(loss) or (record.read_out and replay is None):
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)

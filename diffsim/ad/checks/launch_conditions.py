@@ -13,18 +13,12 @@ from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.task_launches import saved_as
-from diffsim.errors import AutodiffError, GlobalDataAccessError, together
+from diffsim.errors import AutodiffError, GlobalDataAccessError
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.launch_checks import LaunchChecks
     from diffsim.runtime.kernels.specialization import Specialization
-
-
-def check_launches(record: Record) -> None:
-    """Raise one error for all kernels with a launch whose adjoint would be wrong."""
-    if errors := list(wrong_launches(record)):
-        raise together(errors)
 
 
 def wrong_launches(record: Record) -> Iterator[AutodiffError]:
