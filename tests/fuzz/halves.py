@@ -441,6 +441,9 @@ def _differs(got, want, terms):
 
 def stepped(text, seed):
     """The same of a program of `programs.py`, against a complex step."""
+    # In f16 a minimum or maximum often meets its equal, and a complex step has another rule there.
+    if "ds.atomic_m" in text:
+        return "invalid"
     r = Random(seed)
     half = [k for k in programs.shapes(programs.N) if k != "c" and r.random() < 0.6]
     try:
