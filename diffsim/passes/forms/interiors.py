@@ -290,6 +290,8 @@ class _Fold(KnownBranches):
         if name == "select":
             known = truth(args[0], self.defs, self.ranges)
             return None if known is None else args[1] if known else args[2]
+        if not s.out.type.is_int:  # a float may be infinite, or NaN
+            return None
         if name == "mod":
             return self.remainder(*args)
         if name not in ("min", "max"):
