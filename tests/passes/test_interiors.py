@@ -223,3 +223,22 @@ def test_only_remainders_near_the_ends_are_looked_at(at, shift):
         assert _between(box, found) == _between(box, map(number, everywhere))
     box = number(0), number(2**31 - 2)
     assert len(list(_changes("mod", number(at), shift, box))) <= 10
+
+
+def test_remainders_of_floats_stay(cpu, quick_code):
+    x, y = ds.field(ds.f32, shape=40), ds.field(ds.i32, shape=40)
+    z, least = ds.field(ds.i32, shape=40), ds.field(ds.f32, shape=())
+    infinite = float("inf")
+    x.fill(-1.5)
+    z.fill(3)
+
+    @ds.kernel
+    def kernel():
+        for i in range(40):
+            y[i] = z[(i + 24) % 40]
+            ds.atomic_min(least[None], x[i] % -ds.f32(infinite))
+            y[i] = y[i] + z[(i + 31) % 40]
+
+    kernel()
+    assert least[None] == -1.5
+    assert y.to_numpy().tolist() == [6] * 40
