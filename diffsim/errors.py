@@ -161,11 +161,11 @@ A kernel's line is not one that Python executes, so there is no frame whose regi
 
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40, "critical": 50}
-"""What diffsim says, by importance; the numbers are those of Python's `logging`."""
+"""Levels of messages, by importance; the numbers are those of Python's `logging`."""
 
 
 class Said:
-    """What `ds.set_logging_level` lets through: warnings, and messages of Python's logger "diffsim"."""
+    """The level of `ds.set_logging_level`, for warnings and for messages of Python's logger "diffsim"."""
 
     level: ClassVar[str] = "info"
 
@@ -280,7 +280,7 @@ class DiffsimError(UserError, metaclass=PublicNames):
     _public = "hint message span"
 
     advice: str | None = None
-    """What to do where an error of this class is raised without a hint."""
+    """The hint of an error of this class that is raised without one."""
 
     def __init__(self, message: str, span: Span | None, hint: str | None = None) -> None:
         hint = hint or self.advice

@@ -48,7 +48,7 @@ def wrap(
     were. Under `jit` JAX calls back; under `vmap` one call follows the other.
 
     Args:
-        function: launches kernels. What it is called with after the inputs is handed on to it.
+        function: launches kernels. Arguments after the inputs are passed on to it.
         inputs: a field for each array.
         outputs: fields that the function writes. One output is one array, several are a tuple.
         mode: "reverse" for `jax.grad` and `jax.vjp`, "forward" for `jax.jvp` and `jax.jacfwd`.

@@ -1,4 +1,4 @@
-"""What `dir`, completion and `help` show of the classes and modules that users meet.
+"""The names that `dir`, completion and `help` show of public classes and modules.
 
 Modules of diffsim share attributes with one another that are no part of its interface. A class names those
 that are, in `_public`; the stubs for type checkers, the reference and the tests go by the same lists.

@@ -47,7 +47,7 @@ def wrap(
     is one node of PyTorch's graph. Calls may follow each other in one graph in any number.
 
     Args:
-        function: launches kernels. What it is called with after the inputs is handed on to it.
+        function: launches kernels. Arguments after the inputs are passed on to it.
         inputs: a field for each tensor. Without fields all tensors (or as many as there are types here)
             become arrays (`ds.ndarray`) of their shape, which the function gets as arguments.
         outputs: fields that the function writes; if left out, it returns them. One output is one tensor,

@@ -61,7 +61,7 @@ def add_own(folder: str) -> None:
 
 
 class Shown:
-    """What is shown of tracebacks in this process: the option `traceback` of `ds.init`."""
+    """The part of tracebacks shown in this process: the option `traceback` of `ds.init`."""
 
     full: ClassVar[bool] = False
 

@@ -22,7 +22,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """What lies on a table, whose lower left corner is the origin: the keys of its JSON file.
+    """The things on a table, whose lower left corner is the origin: the keys of its JSON file.
 
     Args:
         size: width and height between the cushions [m].

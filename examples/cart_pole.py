@@ -57,7 +57,7 @@ class Carts:
 
     @ds.kernel
     def sense(self, t: ds.i32):
-        """What each neuron makes of the state of each cart."""
+        """The output of each neuron for the state of each cart."""
         for c, n in ds.ndrange(self.carts, NEURONS):
             self.hidden[t, c, n] = ds.tanh(self.b_in[n] + self.w_in[n].dot(self.state[t, c]))
 

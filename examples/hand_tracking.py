@@ -204,7 +204,7 @@ class Hand:
 
 
 class Fit(NamedTuple):
-    """What a fit found, and the points and the error after each iteration."""
+    """The result of a fit, and the points and the error after each iteration."""
 
     pose: np.ndarray
     film: list[np.ndarray]

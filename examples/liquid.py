@@ -225,7 +225,7 @@ def by_hand(length):
 
 
 def measured(run, steps, length):
-    """What `run` returns, how long it took [s], and the most memory it took [bytes]."""
+    """The result of `run`, its time [s], and the most memory it took [bytes]."""
     run(length)  # compile
     tracemalloc.start()
     start = time.perf_counter()

@@ -53,7 +53,7 @@ class Fluid:
 
         @ds.func
         def wind(x, y, axis: ds.template()):
-            """What the fans, which stand on a square, do at a place."""
+            """The force of the fans, which stand on a square, at a place."""
             total = 0.0
             for k in ds.static(range(FANS)):
                 dx = x - (0.3 + 0.4 * (k % 2))

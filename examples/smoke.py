@@ -54,7 +54,7 @@ class Smoke:
 
     @ds.func
     def blown(self, values: ds.template(), t, p, wind):
-        """What a cell gets from where the wind came from: four values, weighted by closeness."""
+        """The value carried by the wind to a cell: four values, weighted by closeness."""
         at = ds.cast(p, float) - wind
         low = ds.floor(at)
         w = at - low

@@ -1,4 +1,4 @@
-"""What a pendulum is like, found from a CSV of its measured motion: length, friction and drag.
+"""The parameters of a pendulum, found from a CSV of its measured motion: length, friction and drag.
 
     python examples/system_identification.py [MEASURED.csv]
 

@@ -1,4 +1,4 @@
-"""What the package index shows: the README with links that hold there, and the project's addresses.
+"""The page on the package index: the README with links that hold there, and the project's addresses.
 
 Relative links lead nowhere on the page of a package. With `repository` in pyproject.toml they lead to the
 files of this version in the repository; as long as it is empty they are plain text.

@@ -62,7 +62,7 @@ def show_ops() -> str:
 
 
 def show_requirements() -> str:
-    """What pyproject.toml says that diffsim needs, as a table in Markdown."""
+    """The requirements in pyproject.toml, as a table in Markdown."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needs = [re.split(r"(?=[<>=!~])", text, maxsplit=1) for text in project["dependencies"]]
     rows = [("Python", project["requires-python"]), *(tuple(need) for need in needs)]

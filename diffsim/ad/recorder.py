@@ -109,7 +109,7 @@ class EnclosingRecorder(ABC):
 
 
 class RolloutSummary:
-    """What a checkpointed rollout, or an implicit solve, reports to the recorder around it.
+    """The report of a checkpointed rollout, or an implicit solve, to the recorder around it.
 
     Attributes:
         name: what it is.
@@ -241,7 +241,7 @@ class TapeRecorder(EnclosingRecorder):
 
     @property
     def saver(self) -> OverwriteSaver:
-        """What copies what is overwritten, if there is `saving`."""
+        """Copies overwritten values, if there is `saving`."""
         if self._saver is None:
             self._saver = OverwriteSaver()
         return self._saver

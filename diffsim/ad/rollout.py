@@ -27,7 +27,7 @@ from diffsim.runtime.memory.storage import StorageSnapshot
 from diffsim.runtime.session import session
 
 _LEAST_TAPE = 1024
-"""What a tape without copies counts as, if states are as large: its entries take memory too."""
+"""The cost of a tape without copies, if states are as large: its entries take memory too."""
 
 
 class CheckpointStats:
@@ -67,7 +67,7 @@ class CheckpointStats:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the user says about memory, and the schedule.
+    """The user's limit on memory, and the schedule.
 
     Attributes:
         schedule: "mixed", "binomial" or "equidistant".

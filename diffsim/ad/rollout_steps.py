@@ -29,7 +29,7 @@ from diffsim.runtime.session import session
 
 
 class StepNotes:
-    """What is noted of each step, 16 bytes: the random number count at its start, and its trace."""
+    """The notes on each step, 16 bytes: the random number count at its start, and its trace."""
 
     def __init__(self) -> None:
         self._launches = array("q")

@@ -1,4 +1,4 @@
-"""What a tape holds: `tape.stats()`."""
+"""The size of a tape: `tape.stats()`."""
 
 from __future__ import annotations
 

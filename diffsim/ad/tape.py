@@ -198,7 +198,7 @@ class Tape(Drawn, metaclass=PublicNames):
 
     @property
     def entries(self) -> Record:
-        """What was recorded, in order."""
+        """The recorded entries, in order."""
         return self.recorder.recorded()
 
     def __repr__(self) -> str:

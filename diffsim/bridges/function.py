@@ -23,7 +23,7 @@ from diffsim.runtime.session import session
 
 
 class Given(NamedTuple):
-    """What is known of an array before it is copied.
+    """Properties of an array, known before it is copied.
 
     Attributes:
         array: as its library has it.

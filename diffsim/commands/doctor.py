@@ -26,7 +26,7 @@ _COUNT = 200_000  # elements of the self-test
 _WIDE = ("avx512f", "avx2", "avx", "sse4.2", "sve", "neon")  # the widest vectors first
 
 Row = tuple[str, str]
-"""What is looked at, and what was found."""
+"""A property of the machine, and its value."""
 
 
 def run(words: list[str]) -> int:

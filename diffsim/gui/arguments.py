@@ -1,4 +1,4 @@
-"""What drawing methods are given, as arrays: positions, radii, colours, images."""
+"""Arguments of drawing methods, as arrays: positions, radii, colours, images."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from diffsim.tools.pictures.arrays import refuse
 
 
 class EventType(enum.Enum):
-    """What happened to the key of an event."""
+    """The kind of an event: press, release or motion of a key."""
 
     MOTION = "motion"
     PRESS = "press"
@@ -119,7 +119,7 @@ class Event(Explained):
 
 
 class EventFilter:
-    """What events a program asks for: types, keys, or pairs of both."""
+    """The events a program asks for: types, keys, or pairs of both."""
 
     def __init__(self, *wanted: Any) -> None:
         self.filter = {tuple(w) if isinstance(w, list) else w for w in wanted}

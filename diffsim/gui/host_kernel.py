@@ -24,7 +24,7 @@ from diffsim.runtime.kernels.arguments import ArrayKind, Signature, array_ref, m
 from diffsim.runtime.session import session
 
 _Key = tuple[tuple[np.dtype[Any], int], ...]
-"""What a kernel is compiled for: element type and number of axes of each array."""
+"""The key of a compiled kernel: element type and number of axes of each array."""
 
 
 class HostKernel:

@@ -17,7 +17,7 @@ _PLAIN, _HOVERED = 0xCCCCCC, 0xAAAAAA
 
 @dataclass(eq=False)
 class Widget:
-    """What `gui.slider` and `gui.label` return.
+    """A widget, as `gui.slider` and `gui.label` return it.
 
     Attributes:
         kind: "slider", "label" or "button".

@@ -20,7 +20,7 @@ from diffsim.ir.types import Type, size_of
 
 
 class CheckKind(Enum):
-    """What a `Check` is about: the class of the error where it fails, and the advice."""
+    """The kind of a `Check`: the class of the error where it fails, and the advice."""
 
     INDEX = (
         AccessError,

@@ -1,4 +1,4 @@
-"""What a task says of how its lanes are scheduled: private copies, a fixed order, what is uniform.
+"""How the lanes of a task are scheduled: private copies, a fixed order, what is uniform.
 
 Passes write these onto a `Task`; a backend carries them out and decides nothing that they settle.
 """
@@ -106,7 +106,7 @@ class FixedOrder:
 
 
 class Uniform:
-    """What all lanes of a task agree on, at whatever point of the program they are.
+    """Values that all lanes of a task agree on, at any point of the program.
 
     Attributes:
         atomics: updates that every lane runs the same number of times, each time on one element.

@@ -1,4 +1,4 @@
-"""What the solvers share: vectors of NumPy and of diffsim, and the refusal of tapes."""
+"""Parts that the solvers share: vectors of NumPy and of diffsim, and the refusal of tapes."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ PREPARE: Stages = (
 )
 
 SPARSE: Stages = (("activations", expand_activations), ("active_cells", compact_loops))
-"""What kernels on sparse trees need on every way to a backend."""
+"""Passes for kernels on sparse trees, before every backend."""
 
 LOWER: Stages = (
     SPARSE[0],

@@ -53,7 +53,7 @@ for _flag in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):
 
 
 _unscanned: dict[Path, int] = {}
-"""What this process has added to each folder since it scanned it [byte]; each `ds.init` opens it anew."""
+"""The bytes this process has added to each folder since it scanned it; each `ds.init` opens it anew."""
 
 
 class NoFolder(Exception):

@@ -51,7 +51,7 @@ class Options:
 
     @property
     def watched_numbers(self) -> str:
-        """What launches are looked at for: "" nothing, "nan", or "nan inf"."""
+        """The numbers that launches are searched for: "" none, "nan", or "nan inf"."""
         found = self.debug if self.check_nan is None else self.check_nan
         return "nan" if found == "nan" else "nan inf" if found else ""
 

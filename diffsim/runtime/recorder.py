@@ -39,7 +39,7 @@ Pull = Callable[[Any], Any]
 
 
 class Replacements(dict[AnySpecialization, Callable[..., Any]]):
-    """What to call in place of a launch of a kernel, without announcing it, for plain numbers as arguments.
+    """Functions to call instead of launches of kernels, unannounced, for plain numbers as arguments.
 
     Attributes:
         duals: the count of who has a dual (`Session.duals`) for which they hold.
@@ -67,7 +67,7 @@ class Witness(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """What a recorder does, for messages about what cannot be done meanwhile.
+    """The activity of a recorder, for messages about actions that it excludes.
 
     Attributes:
         words: a sentence.
@@ -124,7 +124,7 @@ class Recorder(Protocol):
 
     @property
     def work(self) -> Work:
-        """What it does, for messages."""
+        """Its activity, for messages."""
 
     @property
     def record(self) -> object:

@@ -227,7 +227,7 @@ class Session:
 
     @property
     def backend(self) -> Backend:
-        """What kernels run on."""
+        """The backend that kernels run on."""
         # Chosen at first use, so that a program without `ds.init` works.
         if self._backend is None:
             self.use(_choose(default_arch(), self.options.device))

@@ -107,7 +107,7 @@ class Water:
 
     @ds.func
     def pair(self, p, q):
-        """What particle q adds to the acceleration of particle p: minus, by symmetry, what p adds to q."""
+        """The acceleration of particle p by particle q: minus, by symmetry, that of q by p."""
         way, speed = self.x[p] - self.x[q], self.v[p] - self.v[q]
         r, closing = way.norm(), ds.min(speed.dot(way), 0.0)
         level = self.pressure(self.rho[p]) / self.rho[p] ** 2

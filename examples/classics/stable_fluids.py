@@ -71,7 +71,7 @@ class Fluid:
 
     @ds.func
     def gain(self, i, j):
-        """What flows into a cell."""
+        """The flow into a cell."""
         w, n = self.wind, self.n
         return w[i, j][0] - w[(i + 1) % n, j][0] + w[i, j][1] - w[i, (j + 1) % n][1]
 

@@ -16,6 +16,7 @@ SOURCES = [
 FENCED = re.compile(r"^ *(```|~~~).*?^ *\1", re.M | re.S)
 
 EVERYWHERE = {
+    r"without a word": "silently",
     r"can not(?! only)": "cannot",
     r"(?:inside|outside) of": "inside or outside alone",
     r"belongs? into": "belongs in",
@@ -23,9 +24,13 @@ EVERYWHERE = {
 """Phrases as patterns, whose spaces also stand for the end of a line."""
 
 
+CLAUSE_AS_SUBJECT = re.compile(r"(?:^|(?<=[.:;|] ))What (?!if\b)[^?\n#|.:;]*[.:;]", re.MULTILINE)
+"""A sentence such as "What a kernel reads is ...": its subject should be a noun."""
+
+
 def pattern(phrase):
     """A pattern for a phrase, which may be broken between lines, of comments too."""
-    return r"\b" + phrase.replace(" ", r"(?:[ \t]+|[ \t]*\n[ \t#>]*)") + r"\b"
+    return r"(?<!\w)" + phrase.replace(" ", r"(?:[ \t]+|[ \t]*\n[ \t#>]*)") + r"\b"
 
 
 def found_in(text, phrases):
@@ -47,13 +52,26 @@ def test_pages(path):
     assert found_in(without_blocks(path.read_text("utf-8")), EVERYWHERE) == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
+def test_sentences_have_nouns_as_subjects(path):
+    assert CLAUSE_AS_SUBJECT.findall(without_blocks(path.read_text("utf-8"))) == []
+
+
 def test_sources():
     found = {
         p.relative_to(ROOT).as_posix(): lines
         for p in SOURCES
-        if (lines := found_in(p.read_text("utf-8"), EVERYWHERE))
+        if (lines := found_in(p.read_text("utf-8"), EVERYWHERE | {'"""What': "a noun as subject"}))
     }
     assert found == {}
+
+
+def test_clauses_as_subjects_are_found():
+    text = "## What it costs\n\nWhat is it?\nWhat a loop reads is saved. So: What it writes is not."
+    assert CLAUSE_AS_SUBJECT.findall(text) == [
+        "What a loop reads is saved.",
+        "What it writes is not.",
+    ]
 
 
 def test_phrases_are_found():

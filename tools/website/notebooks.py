@@ -49,7 +49,7 @@ def _page(path: Path) -> str:
 
 
 def _output(output: dict[str, Any]) -> str:
-    """What a cell printed or drew, as HTML of one line: Markdown would read something into it."""
+    """The output of a cell, as HTML of one line: Markdown would read something into it."""
     if output["output_type"] == "stream":
         return _box(f"<pre>{html.escape(_text(output['text']).rstrip())}</pre>")
     data = {form: _text(value) for form, value in output["data"].items()}

@@ -18,7 +18,7 @@ from diffsim.runtime.fields.field import Field
 
 
 class LostTangents:
-    """What a block has done that may have lost tangents.
+    """Actions of a block that may have lost tangents.
 
     Attributes:
         is_off: whether the program says which of its values are constants.

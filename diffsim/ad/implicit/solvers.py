@@ -44,7 +44,7 @@ class Solver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user says about a solve.
+    """The user's options for a solve.
 
     Attributes:
         name: what was called; `where`: the line.

@@ -1,4 +1,4 @@
-"""What the functions of this room are given: fields, pairs of them, limits; refused where they do not fit."""
+"""Arguments of the functions of this room: fields, pairs of them, limits; refused where they do not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pairs = list[tuple[Field, Field]]
 
 
 class Subject(NamedTuple):
-    """What is differentiated: a function without parameters, and the pairs (input, output) of fields.
+    """The function to differentiate: one without parameters, and the pairs (input, output) of fields.
 
     Attributes:
         names: what parameters of the function are called, for the fields that it is given.

@@ -26,7 +26,7 @@ _HALVED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a comparison was asked for; see `gradcheck`."""
+    """The options of a comparison; see `gradcheck`."""
 
     eps: float | None = None
     atol: float | None = None

@@ -1,4 +1,4 @@
-"""What a tape has for its pictures: scopes, and `visualize`."""
+"""The part of a tape for its pictures: scopes, and `visualize`."""
 
 from __future__ import annotations
 

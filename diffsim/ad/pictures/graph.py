@@ -1,4 +1,4 @@
-"""What a picture of a tape shows: steps, the fields between them, and groups of steps.
+"""The contents of a tape's picture: steps, the fields between them, and groups of steps.
 
 `Collector` is the `Picture` that entries draw themselves into (`ad/record/entry.py`); `fold.py` makes one of
 sequences that repeat; `dot.py` and `layout.py` draw the result.

@@ -1,1 +1,1 @@
-"""What a tape holds: its entries, saved copies, snapshots, and their picture."""
+"""The contents of a tape: its entries, saved copies, snapshots, and their picture."""

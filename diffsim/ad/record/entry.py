@@ -1,9 +1,9 @@
-"""What an entry of a tape can be asked, and what it is given to answer.
+"""The interface of a tape's entries, and the data they are given.
 
 An entry says once what it means: which fields it reads and writes, its adjoint (`backward`), its commands in
 a replayed program (`record`, `reverse`), and its part in pictures and checks. Those who go through a record
 (`ad/reverse/backward.py`, `ad/replay/program.py`, `ad/checks`, `dot.py`) call these methods in order and need
-not know the kinds of entries. What they offer to entries in return are the protocols here.
+not know the kinds of entries. The protocols here are what they offer to entries in return.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ReverseProgram(Protocol):
 
 
 class Rerun(Protocol):
-    """What a replay asks of code that it runs in Python: an implicit solve.
+    """The interface between a replay and code that it runs in Python: an implicit solve.
 
     Attributes:
         needed: the parts of fields whose values its adjoint reads.

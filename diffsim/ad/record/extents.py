@@ -1,4 +1,4 @@
-"""What the accesses of a kernel reach in a launch, without duplicates."""
+"""The elements that the accesses of a kernel reach in a launch, without duplicates."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def copied(box: Box, hint: str = _FEWER, into: Any = None) -> Any:
 
 
 class _Reach:
-    """What launches of a kernel, and their adjoints, may reach: asked for at each launch.
+    """The elements that launches of a kernel, and their adjoints, may reach: asked for at each launch.
 
     Attributes:
         writes: what the kernel writes.

@@ -22,7 +22,7 @@ class _Identity:
 
 
 class StepTrace(NullRecorder):
-    """What a step did, as one number: launches with their arguments, and writes from Python.
+    """The actions of a step, as one number: launches with their arguments, and writes from Python.
 
     Run again, a step must do the same. It may not if its Python code looks at something that is not in
     the state, such as a sum so far or a counter of its own.

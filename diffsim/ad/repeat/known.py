@@ -1,8 +1,9 @@
-"""What the checks before a backward pass have found out about a record, and need not find out again.
+"""Results of the checks before a backward pass, which need not be computed again.
 
 They have found nothing wrong. Most of them depend on the entries of the record and their order, and on which
 fields have gradients: they hold for each further pass, for replays, and for recordings that repeat this one.
-What depends on what memory holds is asked before each pass, or by each adjoint (docs/adr/0062).
+Everything that depends on the contents of memory is checked before each pass or by each adjoint
+(docs/adr/0062).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from diffsim.runtime.session import session
 
 
 class Known:
-    """What is known of a record.
+    """Known facts about a record.
 
     Attributes:
         asks: whether index fields decide, at each pass, whether the adjoints are right.

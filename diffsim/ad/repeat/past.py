@@ -57,7 +57,7 @@ class _Replay(Protocol):
 
 
 class _Known(Protocol):
-    """What checks have found out about a record (`known.py`)."""
+    """The results of checks of a record (`known.py`)."""
 
     @property
     def by_arguments(self) -> bool: ...

@@ -30,7 +30,7 @@ _STATEMENTS: dict[str, type[Node]] = {
 }  # fmt: skip
 _LEFT_OUT = {"origin"}
 _OF_TASK = ("axes", "bounds", "body", "span", "block_dim", "independent")
-"""What prepared IR says of a task; the rest is written by later passes."""
+"""The attributes of a task in prepared IR; the rest is written by later passes."""
 
 
 class NotPlain(Exception):

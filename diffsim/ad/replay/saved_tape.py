@@ -107,7 +107,7 @@ class ProgramData(Program):
 
 
 class _File:
-    """What is to be written: tables of fields, kernels and other memory."""
+    """The parts of the file: tables of fields, kernels and other memory."""
 
     def __init__(self) -> None:
         self.fields: dict[Field, int] = {}

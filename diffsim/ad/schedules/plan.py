@@ -1,4 +1,4 @@
-"""What a checkpointed rollout is going to do: `ds.ad.checkpoint_plan`."""
+"""The actions that a checkpointed rollout will take: `ds.ad.checkpoint_plan`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ _KINDS = {
 
 
 class _Runs:
-    """What a schedule does, as lines to draw.
+    """The actions of a schedule, as lines to draw.
 
     Attributes:
         lines: for each kind the points of its lines, with NaN between them.

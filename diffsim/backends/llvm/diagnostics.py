@@ -1,4 +1,4 @@
-"""What a kernel reports to the host: the first check that failed, and the lines that it prints.
+"""The reports of a kernel to the host: the first check that failed, and the lines that it prints.
 
 Both go to buffers of 8-byte words. That of a check holds its number (from 1) and its values. That of printed
 lines begins with HEAD words: how many words were asked for, and how many lines did not fit. Then comes for

@@ -1,6 +1,6 @@
-"""What the functions of one kernel share when they are written as LLVM text.
+"""State that the functions of one kernel share when they are written as LLVM text.
 
-What differs between targets is behind `Target` (`target.py`).
+Differences between targets are behind `Target` (`target.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diffsim.ir.types import ScalarType
 
 
 class Module:
-    """What the functions of one kernel share: declarations, alias scopes, the table of diagnostics.
+    """State that the functions of one kernel share: declarations, alias scopes, the table of diagnostics.
 
     Attributes:
         deterministic: on the CPU, whether no result may depend on how fast threads are, nor on how many.

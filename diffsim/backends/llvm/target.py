@@ -47,7 +47,7 @@ def implementation(functions: MathMap, how: Lowering) -> Implementation | None:
 
 
 class Target(Protocol):
-    """What the shared lowering needs from a backend."""
+    """The interface between the shared lowering and a backend."""
 
     name: str
     """The user's name for it: "cpu", "cuda"."""

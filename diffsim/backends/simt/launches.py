@@ -2,7 +2,7 @@
 
 The tasks of a launch are consecutive GPU launches, in the order of `SimtCode.entries`. Every entry
 point takes the parameter block by value, so that a launch copies nothing and the block lies in the
-GPU's constant memory. What the tasks of a launch write for each other is in a work area, whose
+GPU's constant memory. Values that the tasks of a launch write for each other are in a work area, whose
 address the block holds. The threads of a "parallel" entry take lanes in strides of the whole grid,
 so any grid will do; one that fills the GPU is best. Serial tasks in a row are one entry.
 

@@ -12,7 +12,7 @@ WORK = POOL
 ARENA = THREADS
 """Slot of the address of the memory that threads save values of loops in."""
 ALIGNMENT = 16
-"""What the addresses of fields must be multiples of [bytes]; those of arrays need not."""
+"""The alignment of the addresses of fields [bytes]; those of arrays need not."""
 
 
 class SimtParameterBlock(ParameterBlock):

@@ -328,7 +328,7 @@ def _rotation_quotient(t: Any, across: Any, by: Any, scale: Any, noise: Any, siz
 
     `across` is the adjoint of the element between them. A function that does not depend on which of
     several equal singular vectors were chosen has t = by * across: then the quotient is `across`, with no
-    division. What differs from that by rounding alone counts as equal. `size`: of the terms of `by`.
+    division. Values that differ from that by rounding alone count as equal. `size`: of the terms of `by`.
     """
     rest = t - by * across
     # Several sums of three products lead to t: 16 eps bounds their rounding errors.

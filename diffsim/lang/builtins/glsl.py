@@ -3,7 +3,7 @@
 Each is a formula over rows of the op table, as in `lang/types/linalg.py`: it works on values in a kernel
 and on numbers, vectors and arrays in Python, and its derivative follows from the rows. Definitions follow
 chapter 8 of The OpenGL Shading Language 4.60 (Khronos Group, 2023), and the order and sense of rotations
-Taichi. What GLSL leaves open (edges in the wrong order, vectors of length 0) is said where it matters.
+Taichi. Cases left open by GLSL (edges in the wrong order, vectors of length 0) are explained in place.
 """
 
 from __future__ import annotations

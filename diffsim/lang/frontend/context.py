@@ -67,7 +67,7 @@ ADJOINT = "%adjoint of "  # followed by the name of a parameter, in the gradient
 
 
 class AdjointTargets:
-    """What the gradient given for a func may add to.
+    """The places that the gradient given for a func may add to.
 
     Invariant: each statement that writes memory in the translated gradient is in `added`; others are refused.
 

@@ -1,4 +1,4 @@
-"""What the iterations of an outermost loop do to locals of the kernel.
+"""The effects of the iterations of an outermost loop on locals of the kernel.
 
     for i in x:             for i in x:             for i in x:
         r = x[i] - c            total += x[i]           if x[i] > best:

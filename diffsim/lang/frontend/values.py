@@ -152,12 +152,12 @@ def holds_value(thing: Any) -> bool:
 
 # For readers: `PythonObject` is Any, so a type checker sees no difference between these.
 Evaluated: TypeAlias = Value | StructValue | PythonObject
-"""What an expression evaluates to."""
+"""The value of an expression."""
 
 Binding: TypeAlias = (
     Value | KernelLocal | KernelContainer | BoundPlace | StructVar | Undefined | PythonObject
 )
-"""What a name is bound to."""
+"""The binding of a name."""
 
 Environment: TypeAlias = dict[str, Binding]
 """The bindings of a function under translation; names of its own begin with "%", members are "p.member"."""

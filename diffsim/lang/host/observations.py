@@ -1,4 +1,4 @@
-"""What a translation read from Python, and whether reading it again gives the same answers.
+"""The values that a translation read from Python, and whether reading it again gives the same answers.
 
 A kernel is compiled for the answers: what a name, an attribute or an item was, what `==`, `in` or a call
 gave at compile time. Each question is an `Observation`. Before a launch it is asked again, and the new answer

@@ -200,7 +200,7 @@ FIELDS: dict[str, str] = {
     "host_accessors host_accessor": "index it: x[i]",
     "contiguous is_contiguous is_transposed strides capacity": "fields are contiguous; x.to_numpy() is an array of NumPy",
 }
-"""What to write for attributes of an array or field of theirs."""
+"""Advice for attributes of an array or field of theirs."""
 
 TAPES: dict[str, str] = {
     "record_launch": "call the kernel in the block: with ds.Tape() as tape: step(t)",
@@ -210,7 +210,7 @@ TAPES: dict[str, str] = {
     "grad": "write tape.backward()",
     "const_gradients": "write ds.Tape(loss, clear_gradients=False)",
 }
-"""What to write for attributes of a tape of theirs."""
+"""Advice for attributes of a tape of theirs."""
 
 _SCHEDULE = "give the rate as a function of the step: lr=ds.optim.cosine(0.01, steps=300), exponential, step_decay, warm_up"
 _RATE = "write opt.lr = 0.001; opt.rate() is the rate of the next step"
@@ -229,7 +229,7 @@ OPTIMIZERS: dict[str, str] = {
     "save load": "write ds.save(path, x) for fields, opt.state_dict() for the optimiser; ds.optim.train(out=...) keeps both",
     "weight_decay": "add it to the loss: loss[None] += 0.5 * decay * w[i] ** 2",
 }
-"""What to write for attributes of an optimiser of PyTorch, JAX's libraries, Keras or Warp."""
+"""Advice for attributes of an optimiser of PyTorch, JAX's libraries, Keras or Warp."""
 
 OPTIMIZER_CLASSES: dict[str, str] = {
     "AdamW": "write ds.optim.Adam, and add the decay of weights to the loss",
@@ -244,7 +244,7 @@ OPTIMIZER_CLASSES: dict[str, str] = {
     "ReduceLROnPlateau": "write ds.optim.train(..., patience=20), which halves the rate",
     "clip_grad_norm clip_grad_norm_ clip_by_global_norm": "write clip_norm=1.0: ds.optim.Adam(fields, clip_norm=1.0)",
 }
-"""What to write for other names of `torch.optim`, `optax` and `warp.optim`."""
+"""Advice for other names of `torch.optim`, `optax` and `warp.optim`."""
 
 FOUND: dict[str, str] = {
     "x": "the fields that were given hold the best values: x.to_numpy()",
@@ -254,7 +254,7 @@ FOUND: dict[str, str] = {
     "nfev njev": "write .evaluations",
     "jac": "the fields hold the last gradient: x.grad",
 }
-"""What to write for attributes of the result of `scipy.optimize.minimize`."""
+"""Advice for attributes of the result of `scipy.optimize.minimize`."""
 
 KEYWORDS: dict[str, str] = {
     "weight_decay": "add it to the loss: loss[None] += 0.5 * decay * w[i] ** 2",
@@ -269,7 +269,7 @@ KEYWORDS: dict[str, str] = {
     "enable_backward": "leave it out: an adjoint is made when a gradient is asked for",
     "grad_check": "write ds.ad.gradcheck_tape(tape), which compares each launch with differences",
 }
-"""What to write for an argument of theirs."""
+"""Advice for an argument of theirs."""
 
 TUNING: dict[str, str] = {
     "gdb_trigger": "start the program in a debugger",
@@ -307,7 +307,7 @@ OPTIONS: dict[str, str] = {
     "check_out_of_bound": "debug=True, which it sets",
     "default_up": "default_ip, of which it is the type without sign",
 }
-"""What is meant by an option of `ti.init` that sets one of `ds.init`."""
+"""The meaning of an option of `ti.init` that sets one of `ds.init`."""
 
 
 def _families(topics: Iterable[dict[str, str]]) -> tuple[dict[str, str], dict[str, str]]:

@@ -63,7 +63,7 @@ def is_wide(t: Type) -> bool:
 
 
 class ResultForm:
-    """What a kernel returns if that is a struct or several values.
+    """The form of a kernel's result that is a struct or several values.
 
     Attributes:
         type: a struct type, or a tuple of types.

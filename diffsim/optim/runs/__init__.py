@@ -1,1 +1,1 @@
-"""What a training and a minimisation have in common: the program as a function, progress, Ctrl-C, files."""
+"""Parts that training and minimisation have in common: the program as a function, progress, Ctrl-C, files."""

@@ -1,4 +1,4 @@
-"""What a program is made of, as text: a checkpoint is compared with it before a training goes on.
+"""The parts of a program, as text: a checkpoint is compared with it before a training goes on.
 
 Functions, kernels and numbers are found by the names that the program's code reads, as far as that is
 possible without running it. Comments, the numbers of lines and the values of fields are no part of it.

@@ -1,4 +1,4 @@
-"""What optimisers have in common: parameters, the learning rate, clipping, their state as arrays.
+"""The common part of all optimisers: parameters, the learning rate, clipping, their state as arrays.
 
 An optimiser makes two kernels for its parameters: one adds up the squares of all gradients, and the other
 moves all parameters. So a step is two launches, however many fields there are (docs/adr/0050).

@@ -1,4 +1,4 @@
-"""What must be so where an access is made: the loops around it, and the conditions of the branches it is in.
+"""Conditions that hold at an access: the loops around it, and the conditions of the branches it is in.
 
 for i, j in ndrange(8, 8):
 if (i + j) % 2 == c:            0 <= i <= 7, 0 <= j <= 7, (i + j) % 2 = c

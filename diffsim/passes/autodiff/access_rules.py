@@ -1,6 +1,6 @@
 """The global data access rules inside one kernel.
 
-The adjoint runs after the kernel and loads fields again. What it loads must be what the forward code saw:
+The adjoint runs after the kernel and loads fields again. It must load the values of the forward code:
 no statement of the kernel may write an element after a load that the adjoint repeats. The check looks at
 exactly the loads that are left in the finished adjoint, and accepts what it can prove:
 
@@ -40,7 +40,7 @@ Place = tuple[Section, Sequence[AccessSite]]
 
 @dataclass(frozen=True)
 class Needed:
-    """What an adjoint needs to be right.
+    """The conditions for an adjoint to be right.
 
     Attributes:
         before: memories that it must find as they were before the launch; all others as they were after it.

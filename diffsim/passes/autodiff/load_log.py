@@ -34,7 +34,7 @@ _MOST_REGIONS = 4
 
 @dataclass(frozen=True)
 class TaskLog:
-    """What the adjoint of a task needs to log its loads.
+    """Memory that the adjoint of a task needs to log its loads.
 
     Attributes:
         copies: the tasks that fill the private copies, to be run before.

@@ -48,7 +48,7 @@ def _has_effect(s: Stmt) -> bool:
 
 
 class SavedLoopValue:
-    """What a loop saves for its adjoint.
+    """A value that a loop saves for its adjoint.
 
     Attributes:
         bounds: those of the loop.

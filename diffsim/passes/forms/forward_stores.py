@@ -1,6 +1,6 @@
 """Store-to-load forwarding: elements that a lane reads and writes again become values in the adjoint.
 
-The adjoint loads fields as they are after the launch. What a lane reads and then changes is not there then:
+The adjoint loads fields as they are after the launch. A value that a lane has read and changed is gone:
 
     %a = load x[%i]                          %a = load x[%i]
     store y[%i], %a                   ->     %c = max %a, 0.5
@@ -90,7 +90,7 @@ def _stale_loads(sections: list[Section], number: int) -> set[Load]:
 
 
 class _Known:
-    """What an element holds: a value for all of it, and values of components that are newer."""
+    """The known contents of an element: a value for all of it, and values of components that are newer."""
 
     __slots__ = ("access", "parts", "whole")
 

@@ -2,7 +2,7 @@
 
 Beside each float memory there is one of 64-bit words. Bit k of a word says that the element depends on input
 k, through rules that are not ZERO. Every float carries such a word; where ops combine floats, words are
-combined by "or". What the kernel computes stays as it is, so branches and indices are those of the run.
+combined by "or". The kernel's own results are unchanged, so branches and indices are those of the run.
 
 A set has all inputs that a derivative comes from, and perhaps others: of a minimum all candidates, of a func
 with a gradient of its own all arguments.

@@ -1,6 +1,6 @@
 """Forward mode: from a kernel to one that runs the same lanes and computes their tangents along with them.
 
-Read `region_tangents.py` next. What depends on the order of lanes is decided here (docs/adr/0038).
+Read `region_tangents.py` next. Questions that depend on the order of lanes are decided here (docs/adr/0038).
 """
 
 from __future__ import annotations

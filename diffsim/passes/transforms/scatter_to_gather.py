@@ -76,7 +76,7 @@ from diffsim.passes.analysis.regions import Region, RegionMap, disjoint, region_
 
 _Member = tuple[tuple[int, ...], Update]
 _Term = tuple[Value, Value | None]
-"""What a lane adds, and whether it does; None: it certainly does, or the element exists anyway."""
+"""The value a lane adds, and whether it does; None: it certainly does, or the element exists anyway."""
 _MOST_WORK = (
     600  # scalar statements of one rewritten loop body; each value is computed once a neighbour
 )

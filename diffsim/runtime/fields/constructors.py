@@ -23,7 +23,7 @@ class Layout:
 
 
 class _Kind(type):
-    """What `isinstance` asks about a field beyond its class: its kind, and how many axes an element has."""
+    """Properties that `isinstance` tests beyond the class: a field's kind, and the axes of an element."""
 
     _kind: str
     _axes: tuple[int, ...]

@@ -120,7 +120,7 @@ class _Versioned(ctypes.Structure):
 _IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
 _NAMES = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
 _handed_out: dict[int, Any] = {}
-"""What others hold, by the address of its DLManagedTensor: the struct, its shape and strides, its memory."""
+"""Memory that others hold, by the address of its DLManagedTensor: struct, shape and strides, memory."""
 _api = ctypes.pythonapi
 _api.Py_IncRef.argtypes = (ctypes.py_object,)
 _api.Py_IncRef(

@@ -90,7 +90,7 @@ _ASSIGNED = {
     "fill": "fill is a method: x.fill(value)",
     "value": "name an element: x[i] = value",
 }
-"""What to write instead of assigning these."""
+"""Advice for those who assign these."""
 
 
 @entries("__setattr__ __delattr__ __getattr__")

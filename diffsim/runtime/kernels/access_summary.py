@@ -1,4 +1,4 @@
-"""What one launch of a kernel reads and writes: regions of memories, and the fields behind them.
+"""The accesses of one launch of a kernel: regions of memories, and the fields behind them.
 
 A kernel names memories; which field or array a memory is may depend on the arguments of the launch.
 `LaunchArguments` maps the one to the other. An `AccessSummary` lists the accesses of one IR, so a
@@ -43,7 +43,7 @@ Rows = tuple[tuple[int, int], ...]
 
 
 Role = tuple[bool, int]
-"""What of an array argument a memory is: whether of its gradient, and of how many tangents (0: no dual)."""
+"""The role of a memory in an array argument: whether its gradient, and of how many tangents (0: no dual)."""
 
 
 def field_in_role(array: Any, role: Role) -> Any:
@@ -339,7 +339,7 @@ def _choose_axes(writes: list[RegionAccess], reads: list[RegionAccess]) -> None:
 
 
 class Extent:
-    """What one access reaches, as a function of the arguments."""
+    """The region of one access, as a function of the arguments."""
 
     __slots__ = ("_arguments", "_field", "_slices", "_texts", "access")
 
@@ -367,7 +367,7 @@ class Extent:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What is the same for accesses whose boxes are."""
+        """A key that is equal for accesses with equal boxes."""
         f = None if self._field is None else self._field()
         axis = None if f is None else f.versions.axis
         if axis is None:

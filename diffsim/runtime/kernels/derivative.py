@@ -279,7 +279,7 @@ class Derivative:
 
     @locked_cached_property
     def checks(self) -> LaunchChecks | None:
-        """What each launch is asked before its adjoint runs; None: nothing."""
+        """The checks of each launch before its adjoint runs; None: none."""
         if self._origin is not None:
             return self._origin.checks
         made = self._differentiated
@@ -287,7 +287,7 @@ class Derivative:
 
     @locked_cached_property
     def checks_if_lifted(self) -> LaunchChecks | None:
-        """What a launch would be asked if no rule refused the derivative."""
+        """The checks of a launch if no rule refused the derivative."""
         refusal = self.refusal
         if refusal is None:
             return self.checks
@@ -299,7 +299,7 @@ class Derivative:
 
     @locked_cached_property
     def accesses(self) -> AccessSummary:
-        """What it reads of the forward launch's values, and what it writes."""
+        """Its reads of the forward launch's values, and its writes."""
         # What the checks load must be as it was at the launch, too.
         more = () if self.checks is None else self.checks.reads
         return AccessSummary.of_derivative(
@@ -335,7 +335,7 @@ class Derivative:
 
     @locked_cached_property
     def watch(self) -> FiniteWatch | None:
-        """What looks for NaN and infinities after each launch; None: nothing does."""
+        """The search for NaN and infinities after each launch; None: there is none."""
         if self.instrumentation is not None:
             return None
         special = self.specialization

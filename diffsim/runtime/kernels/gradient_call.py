@@ -1,6 +1,6 @@
 """`kernel.grad(...)` runs the derivative of an earlier launch; `kernel.jvp(...)` a launch with its tangents.
 
-Which launch that is, `launch_history.py` decides. What the derivative loads must still be as it was at that
+Which launch that is, `launch_history.py` decides. The derivative must load the same values as at that
 launch; this is checked by the derivative's launch function, and refused with the user's line.
 """
 

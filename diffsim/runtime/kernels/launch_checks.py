@@ -268,7 +268,7 @@ def _sum_text(form: Polynomial, array_name: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Accesses:
-    """What one task of a launch accesses: arrays with an entry for each access, lanes in order.
+    """The accesses of one task of a launch: arrays with an entry for each access, lanes in order.
 
     Attributes:
         sites: the traced accesses; `site`: the number of one.

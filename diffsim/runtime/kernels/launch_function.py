@@ -1,7 +1,7 @@
 """Writes the Python function that launches one compiled kernel.
 
 A launch should cost little more than the call into native code, so nothing is looked up: the function is
-written as text for the kernel at hand, with everything it needs as its globals. What it does, in order:
+written as text for the kernel at hand, with everything it needs as its globals. Its steps, in order:
 check that captured Python values are still what they were, pack the arguments, tick the clock, note the
 versions of what is written, call, report errors, tell the tape.
 """

@@ -157,7 +157,7 @@ class Specialization:
 
     @property
     def direction(self) -> str:
-        """What a launch computes, as tables of times call it."""
+        """The direction of a launch, as tables of times name it."""
         return FORWARD
 
     def object_of(self, mem: Mem, args: tuple[object, ...]) -> Any:
@@ -299,7 +299,7 @@ class Specialization:
 
     @locked_cached_property
     def watch(self) -> FiniteWatch | None:
-        """What looks for NaN and infinities after each launch; None: nothing does."""
+        """The search for NaN and infinities after each launch; None: there is none."""
         if self.instrumentation is not None:
             return None
         if self.ir is self.origin.ir and self.origin is not self:

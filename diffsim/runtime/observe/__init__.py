@@ -1,1 +1,1 @@
-"""What looks at launches: how long they take, and where a NaN comes from."""
+"""Observers of launches: how long they take, and where a NaN comes from."""

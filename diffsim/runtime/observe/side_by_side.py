@@ -1,4 +1,4 @@
-"""What `kernel.show()` shows: each line of a kernel, the IR that it became, and its part of the adjoint.
+"""The output of `kernel.show()`: each line of a kernel, the IR that it became, and its part of the adjoint.
 
 Lines of funcs that were inlined follow those of the kernel. Statements of the adjoint have the numbers in
 which they run: it goes through the lines backwards.

@@ -1,7 +1,7 @@
 """Panels as the page of a `Player` has them: compressed, and made smaller until they fit.
 
 Frames become images of their own (WebP). Positions become whole numbers of 12 bits between the bounds, of
-which the differences from frame to frame are compressed. What is left out to fit is said in a note.
+which the differences from frame to frame are compressed. A note says what was left out to fit.
 """
 
 from __future__ import annotations

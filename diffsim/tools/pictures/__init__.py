@@ -1,1 +1,1 @@
-"""What is shown: arrays and colours checked, panels of frames and points, drawn by matplotlib, as files."""
+"""Pictures and their data: checked arrays and colours, panels of frames and points, drawn by matplotlib."""

@@ -1,4 +1,4 @@
-"""What users give to the tools: fields, tensors, lists of numbers, and paths of files, checked."""
+"""Arguments of the tools: fields, tensors, lists of numbers, and paths of files, checked."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def colour_of(thing: Any) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the colours of a panel mean: a colour map (256, 3), and the numbers at its ends."""
+    """The meaning of a panel's colours: a colour map (256, 3), and the numbers at its ends."""
 
     table: np.ndarray
     low: float

@@ -1,4 +1,4 @@
-"""What films and pages show: `Frames` of pixels, moving `Points` with lines, a `Curve` of losses."""
+"""The contents of films and pages: `Frames` of pixels, moving `Points` with lines, a `Curve` of losses."""
 
 from __future__ import annotations
 

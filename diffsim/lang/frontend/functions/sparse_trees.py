@@ -25,7 +25,7 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 METHODS = ("append", "length", "deactivate", "parent")
-"""What `x[i].append(v)` and its like call, where x is in a dynamic; and `x.parent()`."""
+"""The functions that `x[i].append(v)` and its like call, where x is in a dynamic; and `x.parent()`."""
 
 
 # ---- operands
