@@ -1,4 +1,4 @@
-"""What stubs say that the running package cannot: types that exist for type checkers alone."""
+"""The parts of stubs that the running package lacks: types that exist for type checkers alone."""
 
 from __future__ import annotations
 

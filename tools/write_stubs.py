@@ -192,7 +192,7 @@ def _class(name: str, cls: type) -> str:
 
 
 def _attributes(cls: type) -> Iterator[str]:
-    """What a docstring lists under `Attributes:`, as far as it is public."""
+    """The public names that a docstring lists under `Attributes:`."""
     doc = inspect.getdoc(cls) or ""
     listed = re.search(r"^Attributes:\n((?:[ ]{4}.*\n?|\n)+)", doc, re.MULTILINE)
     hidden = set(dir(cls)) if "_public" not in vars(cls) else set(vars(cls)["_public"].split())
