@@ -471,7 +471,7 @@ def assume_in_range(val: Any, base: Any, low: Any, high: Any) -> Any:
 def atan(x: Any) -> Any:
     """Arc tangent [rad]."""
 def atan2(x1: Any, x2: Any) -> Any:
-    """Angle [rad] of the point (x, y), called as atan2(y, x); derivative 0 at the origin."""
+    """Angle [rad] of the point (x2, x1), as in atan2(y, x); derivative 0 at the origin."""
 def atomic_add(x: Any, y: Any) -> Any:
     """Indivisibly add to an element of a field, and return what it was before: `ds.atomic_add(x[i], v)`."""
 def atomic_and(x: Any, y: Any) -> Any:
@@ -670,7 +670,7 @@ from diffsim import optim as optim
 def polar_decompose(A: Any, dt: DType | None = ...) -> Any:
     """R, S with A = R @ S, R orthogonal and S symmetric, for 2 x 2 and 3 x 3 matrices of floats."""
 def pow(base: Any, exponent: Any) -> Any:
-    """x to the power p. Where the derivative to x or p has no finite value (x = 0 with p < 1, the logarithm at x <= 0) it is 0."""
+    """base to the power exponent. Where a derivative has no finite value (base = 0 with exponent < 1, the logarithm at base <= 0) it is 0."""
 from diffsim import profiler as profiler
 
 def pyfunc(fn: F) -> F:
@@ -684,7 +684,7 @@ def random(dtype: DType | None = ...) -> Any:
 def raw_div(x1: Any, x2: Any) -> Any:
     """The quotient as C has it: of integers rounded towards 0, and 0 where x2 is 0; of floats x1 / x2."""
 def raw_mod(x1: Any, x2: Any) -> Any:
-    """Integer remainder with the sign of a, as in C; 0 if b is 0."""
+    """Integer remainder with the sign of x1, as in C; 0 if x2 is 0."""
 
 def real_func(fn: F) -> F:
     """Decorate a function for kernels whose parameters and result all have types."""
@@ -703,7 +703,7 @@ def rsqrt(x: Any) -> Any:
 def save(path: Any, /, *fields: Any, **named: Any) -> None:
     """Write the values of fields to a file, which `ds.load` and `numpy.load` read."""
 def select(cond: Any, x1: Any, x2: Any) -> Any:
-    """a where the condition holds, else b; both are evaluated."""
+    """x1 where cond holds, else x2; both are evaluated."""
 def set_logging_level(level: str) -> None:
     """Choose what is said: ds.TRACE, DEBUG, INFO, WARN (warnings too), ERROR (errors only) or CRITICAL."""
 def sign(x: Any) -> Any:
@@ -874,6 +874,7 @@ class _Tensor:
     @z.setter
     def z(self, value: Any) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
+    def __call__(self, *elements: Any) -> Any: ...
 class Arch:
     """A backend, chosen by `ds.init(arch=ds.cuda)`."""
     name: str

@@ -245,7 +245,8 @@ METHODS = {
     ("Field", "__init__"): "",
     ("_Tensor", "__init__"): "",
     ("_Tensor", "__call__"): "",
-    ("_Tensor", "__getattr__"): _GETATTR,
+    # What `ds.types.vector(3, ds.f32)` returns is a type, which is called.
+    ("_Tensor", "__getattr__"): _GETATTR + "\ndef __call__(self, *elements: Any) -> Any: ...",
     ("_Tensor", "cast"): "def cast(self, dtype: DType) -> Any: ...",
     **{
         ("_Tensor", name): ""

@@ -110,7 +110,7 @@ truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero
                   ref=truncated_quotient_reference, lowering=Expand(truncated_quotient),
                   vjp=ZERO, continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)], public=False)
 
-raw_mod: Op = op("raw_mod", "I I -> I", "Integer remainder with the sign of a, as in C; 0 if b is 0.",
+raw_mod: Op = op("raw_mod", "I I -> I", "Integer remainder with the sign of x1, as in C; 0 if x2 is 0.",
                  ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
                  lowering=Expand(truncated_remainder), vjp=ZERO,
                  continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)])
@@ -190,8 +190,8 @@ rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
                vjp=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),),
                continuation=ANALYTIC, sample=[(0.1, 9)])
 
-power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
-               "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
+power: Op = op("pow", "F F -> F", "base to the power exponent. Where a derivative has no finite value "
+               "(base = 0 with exponent < 1, the logarithm at base <= 0) it is 0.",
                ref=power_reference, lowering=Math("pow"),
                vjp=(lambda g, x, p, y: unless_zero(g, select(
                           ne(x, 0) | (p >= 1),
@@ -254,7 +254,7 @@ atan: Op = op("atan", "F -> F", "Arc tangent [rad].",
               vjp=(lambda g, x, y: mask_zero_adjoint(g, g / (1.0 + x * x)),),
               continuation=ANALYTIC, sample=[(-4, 4)])
 
-atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as atan2(y, x); derivative 0 "
+atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x2, x1), as in atan2(y, x); derivative 0 "
                "at the origin.",
                ref=np.arctan2, lowering=Math("atan2"),
                vjp=(lambda g, v, u, y: unless_zero(g, select(
@@ -364,7 +364,7 @@ int_shr: Op = op("int_shr", "I I -> I", "Shift right by less than the width.", r
 
 # The untaken side gets an adjoint of exactly 0; the guards of `formulas.py` keep it 0 from there
 # on.
-select: Op = op("select", "B T T -> T", "a where the condition holds, else b; both are evaluated.",
+select: Op = op("select", "B T T -> T", "x1 where cond holds, else x2; both are evaluated.",
                 ref=np.where, lowering=CUSTOM_LOWERING,
                 vjp=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0),
                        lambda g, c, a, b, y: select(c, 0.0, g)),

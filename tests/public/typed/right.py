@@ -24,6 +24,9 @@ class Planet(ds.Struct):
     moons: ds.i32
 
 
+pair = ds.types.vector(2, ds.f32)  # not in annotations
+pairs = [pair.field(shape=3), ds.field(pair, shape=3), pair.ndarray(shape=2)]
+pairs[0][0] = pair(1.0, 2.0)
 bodies = ds.field(Body, shape=4)
 planets = Planet.field(shape=4, needs_grad=True)
 planets[0] = Planet(mass=1.0, moons=2)
