@@ -35,7 +35,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Reference": {
         "Gradients": "which-derivative tapes python-on-a-tape access-rules derivatives decompositions",
-        "Language and environment": "language catching-errors command-line compatibility glossary",
+        "Language and environment": "language conformance catching-errors command-line compatibility "
+        "glossary",
     },
     "Explanation": {"": "architecture loop-reversal"},
 }
