@@ -145,6 +145,12 @@ class Caller:
         return Span(self.code.co_filename, self.line)
 
 
+def names_of_caller() -> dict[str, Any]:
+    """Return what the names mean where diffsim was called: globals, and locals over them."""
+    frame = _caller()
+    return {} if frame is None else {**frame.f_globals, **frame.f_locals}
+
+
 def _caller() -> FrameType | None:
     """Return the innermost frame of the running Python program that is not diffsim's own."""
     # `inspect.stack` would read the source file of every frame, which costs milliseconds.

@@ -565,6 +565,8 @@ class NoGrad:
             with _no_grad_block():
                 return function(*args, **kwargs)
 
+        # Called by hand, as `kernel.grad` is: a constant adds nothing to a gradient.
+        wrapped.grad = lambda *args, **kwargs: None  # type: ignore[attr-defined]
         return wrapped
 
 

@@ -1,7 +1,8 @@
 """Random programs with more of Python in their expressions, and elements passed by reference.
 
 As `programs.py`; values also go through dictionaries, lists, comprehensions and `:=`, conditions ask `in`,
-and additions to elements are made by a func that changes its parameter.
+and additions to elements are made by a func that changes its parameter. Plain functions, lambdas and methods
+of structs compute and change values, loops over two axes end early, bits of constants are taken.
 """
 
 from __future__ import annotations
@@ -12,6 +13,25 @@ from tests.fuzz import programs
 GROW = """@ds.func
 def grow(q: "ds.template()", k):
     q += k
+
+def plain(p, q=0.4):
+    if p > 0.5:
+        return p * q
+    return ds.sin(p) - q
+
+bend = lambda p: 0.3 * p * (p + 1.0)
+
+@ds.dataclass
+class Pair:
+    p: ds.f64
+    q: ds.f64
+
+    def both(self):
+        return self.p * self.q
+
+    def shift(self, by):
+        self.p += by
+        self.q -= 0.5 * self.both()
 """
 
 
@@ -34,7 +54,43 @@ class Maker(programs.Maker):
             f"max([{a}, {b}])",
             f"{{k: k * {a} for k in (1, 2)}}[2]",
             f"[{a}, {b}][{self.pick('0', '1')}]",
+            f"plain({a}, {b})",
+            f"(plain({a}) + bend({b}))",
+            f"Pair({a}, {b}).both()",
+            f"ds.bit_cast(ds.bit_cast(ds.f64(ds.stop_grad({a})), ds.i64), ds.f64) * {b}",
         )
+
+    def change(self, depth):
+        if self.r.random() < 0.3:
+            self.pick(self.struct, self.box)(depth)
+        else:
+            super().change(depth)
+
+    def struct(self, depth):
+        """A struct whose methods change it, perhaps in a loop or under a condition."""
+        name, value = f"o{next(self.names)}", f"q{next(self.names)}"
+        self.put(depth, f"{name} = Pair({self.expr(1)}, {self.expr(1)})")
+        how = self.pick("", "for _ in range(2):", f"if {self.condition()}:")
+        if how:
+            self.put(depth, how)
+        self.put(depth + bool(how), f"{name}.shift({self.expr(1)})")
+        self.put(depth, f"{value} = {name}.both() - {name}.p")
+        self.scope.floats.append(value)
+
+    def box(self, depth):
+        """A loop over two axes that may end early, and skips."""
+        name = f"q{next(self.names)}"
+        k, l = (f"n{next(self.names)}" for _ in range(2))
+        self.put(depth, f"{name} = {self.expr(1)}")
+        self.put(depth, f"for {k}, {l} in ds.ndrange({self.pick('2', '3', '(1, 3)')}, 2):")
+        self.scope.floats.append(name)
+        floats = list(self.scope.floats)
+        self.scope.ints += [k, l]
+        self.put(depth + 1, f"if {self.pick(f'{k} * {l} > 0', f'{name} > 0.4', self.condition())}:")
+        self.put(depth + 2, self.pick("break", "break", "continue"))
+        self.put(depth + 1, f"{name} = ds.tanh({name}) * {self.expr(1)} + {self.number()}")
+        self.scope.ints = [n for n in self.scope.ints if n not in (k, l)]
+        self.scope.floats = floats
 
     def condition(self):
         i = self.pick(self.scope.index, *self.scope.ints)

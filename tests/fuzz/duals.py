@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -204,7 +205,8 @@ class Shim:
         self.stores_move = None  # the field whose stored values move along its direction
         self.fields = {}  # by name
         self.rows = {}  # by kernel, those of a field that it names, as functions of its first argument
-        self.f64, self.i32 = float, int
+        self.f64, self.i32, self.i64 = float, int, int
+        self.dataclass = dataclasses.dataclass
         self.sin, self.cos, self.tanh = on_duals(sin), on_duals(cos), on_duals(tanh)
         self.exp, self.sqrt = on_duals(exp), on_duals(sqrt)
         self.Vector = Vec
@@ -220,6 +222,10 @@ class Shim:
 
     def stop_grad(self, x):
         return constant(x)
+
+    def bit_cast(self, x, t):
+        """There and back again: the number itself, which is a constant."""
+        return x
 
     def cast(self, x, t):
         return t(float(x) if isinstance(x, Dual) and t is int else x)

@@ -439,7 +439,7 @@ class _Updates(ast.NodeTransformer):
     def visit_AugAssign(self, node):
         t = node.target
         part = []
-        if isinstance(t, ast.Attribute):
+        if isinstance(t, ast.Attribute) and isinstance(t.value, ast.Subscript):
             t, part = t.value, [ast.Constant("xy".index(t.attr))]
         adds = isinstance(node.op, (ast.Add, ast.Sub))
         found = None if adds else _component(node.target)

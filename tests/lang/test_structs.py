@@ -621,3 +621,19 @@ class TestUndecoratedMethods:
             ds.types.struct(a=ds.f64, __struct_methods={"area": 3})
         with pytest.raises(ds.ArgumentError, match="takes values, and f64 is a type"):
             ds.Struct(a=ds.f64)
+
+
+def test_quoted_types_of_a_function(cpu):
+    local = ds.types.vector(2, ds.f64)
+
+    @ds.dataclass
+    class Placed:
+        at: "local"
+
+    assert Placed(at=[1.0, 2.0]).at.to_list() == [1.0, 2.0]
+    with pytest.raises(ds.ArgumentError, match="name missing, which is not defined"):
+
+        @ds.dataclass
+        class Unknown:
+            at: "missing"  # noqa: F821
+            other: "local"

@@ -59,6 +59,7 @@ TAICHI: dict[str, dict[str, str]] = {
         "BitpackedFields": "use fields of ds.i8 or ds.u8",
         "Texture Format": _TEXTURE,
         "sparse": "sparse fields are made by ds.root.pointer and its like",
+        "call_internal": "functions inside Taichi's own run time are not there: write it with @ds.func",
         "get_addr": "an element of a sparse tree is named by its index",
         "Mesh MeshInstance mesh_patch_idx": "keep vertices and indices in fields: for e in faces: a = x[faces[e][0]]",
         "uint1": "use ds.u1",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import ArgumentError, DtypeError, Span, shown
+from diffsim.errors import ArgumentError, DtypeError, Span, names_of_caller, shown
 from diffsim.ir.types import ScalarType, TensorType, an, bool_, from_numpy, tensor
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.copying import Named
@@ -381,6 +381,10 @@ def _members(cls: type) -> dict[str, Any]:
         return inspect.get_annotations(cls, eval_str=True)
     except NameError as problem:
         itself = problem.name == cls.__name__
+        # Types of a function or of a text that `exec` runs are no globals of the class's module.
+        names = names_of_caller()
+        if not itself and problem.name in names:
+            return inspect.get_annotations(cls, eval_str=True, locals={**names, **vars(cls)})
         raise ArgumentError(
             f"a member of {cls.__name__} is a {cls.__name__} itself, without end"
             if itself
