@@ -109,9 +109,11 @@ INTERPRETED_DEBUG: Stages = (LOWER_DEBUG[0], *SPARSE)
 LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 
 
-def lower(*, debug: bool, deterministic: bool) -> Stages:
-    """Return the stages on the way to the CPU's backend."""
+def lower(*, debug: bool, deterministic: bool, has_masks: bool = True) -> Stages:
+    """Return the stages on the way to the CPU's backend; `has_masks`: see `vectorize`."""
     stages = LOWER_DEBUG if debug else LOWER
+    if not has_masks:
+        stages = (*stages[:-1], ("vectorize", lambda k: vectorize(k, has_masks=False)))
     # `vectorize` judges the task as it finally is, so it stays last.
     return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages
 

@@ -8,6 +8,7 @@ import pytest
 import diffsim as ds
 from diffsim.backends.native.jit import Jit
 from diffsim.ir.types import converted
+from diffsim.passes import pipeline
 from diffsim.passes.transforms import vectorize
 from tests.support.lowered import lower
 
@@ -409,7 +410,7 @@ def bits(t, n):
 @pytest.mark.parametrize("t", [ds.f32, ds.f64])
 def test_arithmetic_gives_the_bits_of_one_lane_after_the_other(t, monkeypatch):
     together, first = bits(t, 203)
-    monkeypatch.setattr(vectorize, "_task", lambda task: task)
+    monkeypatch.setattr(vectorize, "_task", lambda task, has_masks: task)
     alone, second = bits(t, 203)
     assert together
     assert not alone
@@ -622,6 +623,8 @@ def test_sweeps_in_colours(cells, threads):
     x.from_numpy(start)
     b.from_numpy(values)
     assert is_wide(sweep, 1, h) == (cells == "neighbours")
+    narrow = pipeline.lower(debug=False, deterministic=False, has_masks=False)
+    assert not any(t.simd for t in pipeline.run(sweep._only((1, h)).ir, narrow).tasks)
     if cells != "neighbours":
         return
     np.testing.assert_allclose(x.to_numpy(), expected(start, values, 1), rtol=1e-13)

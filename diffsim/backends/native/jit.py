@@ -270,7 +270,11 @@ class Jit:
             self._features += ",-prefer-256-bit"
         # JITLink places an object's sections together, so the small code model is safe with it.
         self._jit_link = sys.platform in ("linux", "darwin")
-        self._machine = self._target_machine()
+        self._machine = self._target_machine(self._features)
+        # AMD's gathers and scatters take longer than one access for each lane: the loop vectorizer had better
+        # know. Code that asks for them itself, for many lanes under a mask, would be as many branches.
+        slow = ",+prefer-no-gather,+prefer-no-scatter" if self._cpu.startswith("znver") else ""
+        self._spread = self._target_machine(self._features + slow)
         self._layout = str(self._machine.target_data)
         # Made with the first library: a process that only compiles (fills the cache) needs none.
         self._engine: llvm.LLJIT | None = None
@@ -341,7 +345,9 @@ class Jit:
         with self._lock:
             if self._engine is None:
                 self._engine = llvm.create_lljit_compiler(
-                    self._target_machine(), use_jit_link=self._jit_link, suppress_errors=True
+                    self._target_machine(self._features),
+                    use_jit_link=self._jit_link,
+                    suppress_errors=True,
                 )
             library = f"diffsim.{next(self._names)}"
         try:
@@ -356,7 +362,7 @@ class Jit:
             # Declarations of the optimized module and undefined symbols of the object: code
             # generation adds calls of its own (memcpy, ldexp, __powidf2).
             declared = [f.name for f in module.functions if f.is_declaration]
-            code = guard.emit(self._machine, module)
+            code = guard.emit(self._machine_for(text), module)
         needed = dict.fromkeys((*declared, *_undefined(code)))
         imports = "\n".join(n for n in needed if not n.startswith("llvm.")).encode()
         return code + imports + _TRAILER.pack(len(imports), _TRAILER_MAGIC)
@@ -477,10 +483,13 @@ class Jit:
             sets.append(("e", 512))
         return sets
 
-    def _target_machine(self) -> llvm.TargetMachine:
+    def _machine_for(self, text: str) -> llvm.TargetMachine:
+        return self._machine if "@llvm.masked." in text else self._spread
+
+    def _target_machine(self, features: str) -> llvm.TargetMachine:
         return llvm.Target.from_triple(self._triple).create_target_machine(
             cpu=self._cpu,
-            features=self._features,
+            features=features,
             opt=self._opt_level,
             # JITLink wants position-independent code; the small code model suffices, as one
             # object's sections are close together.
@@ -508,7 +517,9 @@ class Jit:
             options = llvm.create_pipeline_tuning_options(level)
             options.loop_vectorization = vectors
             options.slp_vectorization = vectors and _longest(text) <= _LONGEST_BLOCKS
-            builder = stack.enter_context(llvm.create_pass_builder(self._machine, options))
+            builder = stack.enter_context(
+                llvm.create_pass_builder(self._machine_for(text), options)
+            )
             passes = builder.getModulePassManager()
             stack.callback(dispose, passes)
             try:

@@ -76,13 +76,19 @@ _ALWAYS = False
 """For tests: whether all tasks are vectorized that may be."""
 
 
-def vectorize(kernel: Kernel) -> Kernel:
-    """Return the kernel with `Task.simd`, and what belongs to it, filled in."""
-    return kernel.replace(tasks=tuple([_task(t) for t in kernel.tasks]))
+def vectorize(kernel: Kernel, *, has_masks: bool = True) -> Kernel:
+    """Return the kernel with `Task.simd`, and what belongs to it, filled in.
+
+    Args:
+        kernel: scalar IR.
+        has_masks: whether a store of some lanes costs no more than one of all. AVX2 has such an
+            instruction, but AMD's processors take tens of cycles for it.
+    """
+    return kernel.replace(tasks=tuple([_task(t, has_masks) for t in kernel.tasks]))
 
 
-def _task(task: Task) -> Task:
-    if not task.axes or not (_ALWAYS or _could_pay(task)) or not _is_legal(task):
+def _task(task: Task, has_masks: bool) -> Task:
+    if not task.axes or not (_ALWAYS or _could_pay(task, has_masks)) or not _is_legal(task):
         return task
     estimate = _Estimate(task, divergent_values(task))
     scalar, simd = estimate.block(task.body)
@@ -110,7 +116,7 @@ def _meeting_less(p: Privatized, task: Task, by_lane: Iterable[For]) -> Privatiz
     return Privatized(p.mem, p.prefix, p.atomics, p.count, meeting)
 
 
-def _could_pay(task: Task) -> bool:
+def _could_pay(task: Task, has_masks: bool) -> bool:
     """Whether LLVM's own vectorizer fails, does badly or takes too long, and there are enough lanes."""
     lo, hi = task.bounds.yields[-2:]
     few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST_LANES
@@ -121,7 +127,7 @@ def _could_pay(task: Task) -> bool:
         or _is_min_or_max(task)
         or _is_long(task)
         or _scatters(task)
-        or _reads_what_it_writes(task)
+        or (has_masks and _reads_what_it_writes(task))
     )
 
 

@@ -35,7 +35,11 @@ class CpuBackend:
 
     def lowering(self) -> Stages:
         options = session.options
-        return pipeline.lower(debug=options.debug, deterministic=options.deterministic)
+        return pipeline.lower(
+            debug=options.debug,
+            deterministic=options.deterministic,
+            has_masks=session.jit.vector_bits >= 512,
+        )
 
     def generate(self, lowered: Kernel) -> CpuCode:
         options = session.options
