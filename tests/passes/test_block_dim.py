@@ -149,6 +149,8 @@ def test_replace_keeps_what_it_is_not_given():
         True,
         Uniform(frozenset([add]), frozenset()),
         active=object(),
+        by_lane=frozenset([axis]),
+        packed=(object(),),
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:

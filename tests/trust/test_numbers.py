@@ -135,8 +135,7 @@ def result_type(row, kinds):
 def reference(row, kinds, columns):
     """What the op gives in NumPy, in exactly its type."""
     with np.errstate(all="ignore"):
-        made = row.ref(*columns)
-    return np.asarray(made).astype(result_type(row, kinds).numpy)
+        return np.asarray(row.ref(*columns)).astype(result_type(row, kinds).numpy)
 
 
 def same(row, got, want):

@@ -79,6 +79,6 @@ def advice(thing: object) -> str:
         return "give a number; a func without return gives None"
     # A function where a number is wanted: the parentheses were forgotten.
     named = callable(thing) or (is_ours(thing) and hasattr(thing, "__name__"))
-    if named and not isinstance(thing, (type, ScalarType, types.ModuleType)):
+    if named and not isinstance(thing, (type, ScalarType, TensorType, types.ModuleType)):
         return f"call it: {called(thing)}(...)"
     return "kernels compute with numbers, vectors and matrices"
