@@ -22,7 +22,7 @@ HEAD = """\
 
 *Reference. For those who want to know whether a construct works, and for those who implement the language.*
 
-What each construct of [the language](language.md) does, as measured: `python tools/conformance.py` runs
+The behaviour of each construct of [the language](language.md), as measured: `python tools/conformance.py` runs
 every program of `tests/conformance` in every way and writes this page. A program adds
 something of two fields to a third one, and says in NumPy what. Its value is compared with that, its
 derivatives with central differences of it. The tests run the programs on the CPU and in reverse mode and

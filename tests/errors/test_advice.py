@@ -46,6 +46,7 @@ MAY_BE_BARE = {
     "optim/steps/gradient_norm.py": "a caller's own mistake: it has seen a gradient that is not finite",
     "runtime/disk_cache.py": "keys are made by diffsim itself",
     "runtime/kernels/access_summary.py": "a lookup of its own",
+    "runtime/memory/scalars.py": "caught where an element is set, as that of a memoryview",
     "runtime/memory/reserved.py": "turned into a FieldError where the field is made",
     "runtime/fields/conversions.py": "turned into a FieldError in the same function",
 }
