@@ -100,7 +100,7 @@ $(READY): pyproject.toml
 	@set -e; \
 	case $$PWD in *:*) \
 	  echo "make: Python makes no .venv in a folder with a colon in its path, and this is $$PWD." >&2; \
-	  echo "    To do: give the folder another name, or move it." >&2; \
+	  echo "    Hint: give the folder another name, or move it." >&2; \
 	  exit 1;; \
 	esac; \
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \

@@ -231,7 +231,7 @@ def _render(message: str, span: Span | None, hint: str | None) -> str:
     if span is not None:
         parts.append(span.text())
     if hint:
-        parts.append("  To do: " + hint)
+        parts.append("  Hint: " + hint)
     return "\n".join(parts)
 
 
@@ -470,7 +470,7 @@ def together(errors: Sequence[AutodiffError]) -> AutodiffError:
     text = [f"the gradient is refused for {len(parts)} reasons"]
     if lifted:
         which = "all of them" if len(lifted) == len(parts) else ", ".join(lifted)
-        text.append(f"  To do for {which}: {_SWITCH}, {_COST}")
+        text.append(f"  Hint for {which}: {_SWITCH}, {_COST}")
     text += [f"{k}. {e.briefly()}" for k, e in enumerate(parts, 1)]
     classes = {type(e) for e in parts}
     kind = classes.pop() if len(classes) == 1 else AutodiffError

@@ -22,8 +22,8 @@ HEAD = """\
 
 *Reference. For those who want to know whether a construct works, and for those who implement the language.*
 
-The behaviour of each construct of [the language](language.md), as measured: `python tools/conformance.py` runs
-every program of `tests/conformance` in every way and writes this page. A program adds
+The behaviour of each construct of [the language](language.md), as measured: `python tools/conformance.py`
+runs every program of `tests/conformance` in every way and writes this page. A program adds
 something of two fields to a third one, and says in NumPy what. Its value is compared with that, its
 derivatives with central differences of it. The tests run the programs on the CPU and in reverse mode and
 compare what they find with the page. A second implementation can be held to the same table: a program is

@@ -74,7 +74,7 @@ def test_all_of_a_tape():
     assert first == "the gradient is refused for 3 reasons"
     assert (
         second
-        == '  To do for all of them: ds.init(rules="lifted"), at the cost of memory (tape.stats())'
+        == '  Hint for all of them: ds.init(rules="lifted"), at the cost of memory (tape.stats())'
     )
     assert str(error).count("tape.stats()") == 1
     assert error.span is error.parts[0].span
@@ -161,7 +161,7 @@ def test_every_overwritten_value_of_a_pass():
 
     error = refusal(program)
     assert [type(part) for part in error.parts] == [ds.GlobalDataAccessError] * 2
-    assert "To do for all of them" in str(error)
+    assert "Hint for all of them" in str(error)
 
 
 class Races:
@@ -334,7 +334,7 @@ def test_steps_of_rollouts():
         "iterations 0 and 1 of this parallel loop both store q[0]",
         "z is given a value that depends on something with a gradient",
     ]
-    assert "To do for 1, 3: " in str(error)
+    assert "Hint for 1, 3: " in str(error)
     # Refused before the pass has begun: no gradient is poisoned.
     assert not np.isnan(x.grad.to_numpy()).any()
     kept = refusal(lambda: program(in_place="save"))

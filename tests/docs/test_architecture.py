@@ -43,7 +43,7 @@ def test_made_parts_are_up_to_date(tmp_path):
         return
     run = update("--check", *PAGES, INIT, folder=tmp_path)
     if run.returncode:
-        advice = "To do: python tools/update_docs.py, and read what it changed."
+        advice = "Hint: python tools/update_docs.py, and read what it changed."
         pytest.fail(f"{run.stdout}{run.stderr}\n{advice}", pytrace=False)
 
 

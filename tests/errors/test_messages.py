@@ -4,7 +4,7 @@
 
     === name
     KernelTypeError: a phrase of the message
-    To do: a phrase of the advice
+    Hint: a phrase of the advice
     Also: a further part of the text, such as the line of another statement
     ---
     the program, with a line of carets below the part of the line that is at fault
@@ -74,7 +74,7 @@ def parse(part: str) -> Program:
     head, _, body = rest.partition("\n---\n")
     expected = [line.partition(": ") for line in head.splitlines()]
     error, _, phrase = expected[0]
-    given = {key: [v for k, _, v in expected[1:] if k == key] for key in ("To do", "Also")}
+    given = {key: [v for k, _, v in expected[1:] if k == key] for key in ("Hint", "Also")}
     lines, at, carets = [PREAMBLE.rstrip()], 0, ""
     for line in body.rstrip().splitlines():
         if re.fullmatch(r"\s*\^+", line):
@@ -84,7 +84,7 @@ def parse(part: str) -> Program:
             at = len(lines) if line.endswith("# <-") else at
     assert error, f"{name}: what is expected?"
     text = "\n".join(lines) + "\n"
-    return Program(name, error, phrase, "".join(given["To do"]), given["Also"], text, at, carets)
+    return Program(name, error, phrase, "".join(given["Hint"]), given["Also"], text, at, carets)
 
 
 PROGRAMS = [
@@ -244,7 +244,7 @@ def test_the_terminal_shows_the_error_once(tmp_path, capfd):
     shown = capfd.readouterr().err
     assert shown.count("lenght is not defined") == 1
     assert program.shown(file) in shown
-    assert shown.rstrip().endswith("To do: did you mean length?")
+    assert shown.rstrip().endswith("Hint: did you mean length?")
 
 
 def test_a_replaced_field_compiles_anew(cpu):

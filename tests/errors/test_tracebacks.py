@@ -68,7 +68,7 @@ diffsim.errors.KernelNameError: totl is not defined
   File "{file}", line 14, in kernel step
     x[i] = length(x[i])
            ^^^^^^^^^^^^
-  To do: did you mean total?
+  Hint: did you mean total?
 """
     )
 

@@ -27,7 +27,7 @@ def test_a_family_of_names(family):
 
 
 def test_names_of_another_module():
-    with pytest.raises(AttributeError, match=r"To do: write ds\.ad\.gradcheck"):
+    with pytest.raises(AttributeError, match=r"Hint: write ds\.ad\.gradcheck"):
         ds.gradcheck
 
 
@@ -82,7 +82,7 @@ def test_arguments(cpu, name):
 def test_other_names():
     assert not hasattr(ds, "Taype")
     with pytest.raises(
-        AttributeError, match=r"'diffsim\.ad' has no attribute .autograd.(?s:.)*To do: "
+        AttributeError, match=r"'diffsim\.ad' has no attribute .autograd.(?s:.)*Hint: "
     ):
         ds.ad.autograd
 

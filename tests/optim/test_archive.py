@@ -73,7 +73,7 @@ def test_what_does_not_fit_changes_nothing(cpu, tmp_path):
         with pytest.raises(ds.ArgumentError) as caught:
             ds.load(path, v=v, **{name: other})
         assert words in str(caught.value)
-        assert "To do: " in str(caught.value)
+        assert "Hint: " in str(caught.value)
     assert (v.to_numpy() == 5).all()
 
 

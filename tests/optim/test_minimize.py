@@ -147,7 +147,7 @@ def test_wrong_arguments(cpu, change, words):
     with pytest.raises(ds.DiffsimError) as caught:
         ds.optim.minimize(**{"fields": [a, b], "program": program, "progress": False} | change)
     assert words in str(caught.value)
-    assert "To do: " in str(caught.value)
+    assert "Hint: " in str(caught.value)
 
 
 def test_errors_within_scipy_name_the_line_of_the_program(cpu):

@@ -192,7 +192,7 @@ class TestErrors:
             ([3.0], ds.ArgumentError, "parameter 0 is the number 3.0, and parameters are fields"),
             ({"w": np.zeros(3)}, ds.ArgumentError, "parameter w is a NumPy array of shape (3,)"),
             ([nowhere], ds.ArgumentError, "nowhere has no place in memory yet"),
-            (x.grad, ds.MissingGradientError, "To do: give the field, not its gradient"),
+            (x.grad, ds.MissingGradientError, "Hint: give the field, not its gradient"),
         ):
             with pytest.raises(error) as caught:
                 ds.optim.Adam(given)
@@ -236,7 +236,7 @@ class TestErrors:
         with pytest.raises(ds.DiffsimError) as caught:
             call(x)
         assert words in str(caught.value)
-        assert "To do: " in str(caught.value)
+        assert "Hint: " in str(caught.value)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
     def test_gradients_that_are_not_finite_move_nothing(self, cpu, value):

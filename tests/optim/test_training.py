@@ -376,7 +376,7 @@ def test_wrong_arguments(cpu, tmp_path, monkeypatch, change, words):
     with pytest.raises(ds.DiffsimError) as caught:
         ds.optim.train(**given)
     assert words in str(caught.value)
-    assert "To do: " in str(caught.value)
+    assert "Hint: " in str(caught.value)
 
 
 def test_parameters_that_the_loss_does_not_depend_on_are_named():

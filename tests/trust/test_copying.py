@@ -94,7 +94,7 @@ def test_exceptions_are_copied_whole(cls, way):
         assert again.hint
         if cls.__init__ is DiffsimError.__init__:
             assert again.span.parent.line == 7
-            assert str(again).endswith("To do: do that")
+            assert str(again).endswith("Hint: do that")
 
 
 def test_a_func_that_calls_itself_too_often_is_no_problem():

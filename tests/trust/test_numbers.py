@@ -545,5 +545,5 @@ def test_what_is_no_number_of_a_type_is_an_error_with_the_line(call):
     text = str(caught.value)
     assert "test_numbers.py" in text
     assert "^" in text
-    assert "To do: " in text
+    assert "Hint: " in text
     assert max(map(len, text.splitlines())) < 220
