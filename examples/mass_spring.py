@@ -278,6 +278,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (RobotError, ds.FieldError) as error:
+    except (RobotError, ds.ArgumentError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -242,7 +242,7 @@ def test_through_a_field_without_gradient(space, how):
         space.loss[None] += space.bare[1]
 
     with (
-        pytest.raises(MissingGradientError, match="has no gradient and stands between"),
+        pytest.raises(MissingGradientError, match="has no gradient and is between"),
         ds.Tape(space.loss),
     ):
         program()

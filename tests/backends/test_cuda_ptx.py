@@ -33,7 +33,7 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.op import TABLE, UNKNOWN, Instr, LLVMIntrinsic, Math, Op
-from diffsim.ir.types import bool_, f32, f64, i32, i64, tensor, u8, u32, u64
+from diffsim.ir.types import SCALARS, bool_, f32, f64, i32, i64, tensor, u8, u32, u64
 from diffsim.ir.verifier import verify
 from diffsim.passes.pipeline import GPU_FUNCTIONS
 from diffsim.passes.transforms.dce import eliminate_dead_code
@@ -123,6 +123,8 @@ def check(kernel, *, fast_math=False, generations=(75, 120, 90)):
 def rows_of(t):
     """(row, operand types) of the rows that take a scalar of this type as last operand."""
     for row in TABLE.values():
+        if row.result == "f" and f"f{t.bits}" not in SCALARS:  # no float of this width
+            continue
         if row.infer_type is None and row.name != "cast" and t in LETTERS[row.operands[-1]]:
             yield row, [bool_ if letter == "B" else t for letter in row.operands]
 

@@ -124,7 +124,7 @@ def test_more_than_2_to_the_31_elements(gpu):
 @pytest.mark.memory
 def test_no_memory_left(gpu):
     ds = gpu
-    with pytest.raises(ds.FieldError, match=r"no memory for big .* GiB"):
+    with pytest.raises(ds.OutOfMemoryError, match=r"no memory for big .* GiB"):
         ds.field(ds.f64, shape=1 << 40, name="big")
     x = ds.field(ds.f32, shape=10)
     x.fill(2)
