@@ -24,7 +24,7 @@ from time import process_time as now
 import numpy as np
 
 import diffsim as ds
-from diffsim.ad.record import past
+from diffsim.ad.repeat import past
 from diffsim.runtime.files import write_text
 from diffsim.runtime.memory.storage import HostStorage
 

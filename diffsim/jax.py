@@ -15,7 +15,7 @@ import numpy as np
 from diffsim import tracebacks
 from diffsim.bridges.function import FieldFunction, Given, shapes
 from diffsim.bridges.pure import PureFunction
-from diffsim.errors import ArgumentError, FieldError, MissingPackageError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, MissingPackageError, OptionError, Span, shown
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.signatures import checked, is_one_of
 from diffsim.lang.host.unsupported import absent
@@ -59,7 +59,7 @@ def wrap(
     _jax()
     if not is_one_of(mode, "reverse", "forward"):
         problem = f"mode={shown(mode)} is not possible"
-        raise ArgumentError(problem, Span.of_caller(), hint='it is "reverse" or "forward"')
+        raise OptionError(problem, Span.of_caller(), hint='it is "reverse" or "forward"')
     if inputs is None or outputs is None:
         raise FieldError(
             "ds.jax.wrap needs to know the shapes before a call: inputs and outputs are fields",

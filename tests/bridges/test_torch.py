@@ -282,7 +282,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG, ids=[m[:40] for _, m in WRONG])
 def test_wrong_calls(step, wrong, message):
-    with pytest.raises(ds.FieldError, match=message) as caught:
+    with pytest.raises(ds.ArgumentError, match=message) as caught:
         wrong(step, tensor(N))
     assert "wrong(step, tensor(N))" in str(caught.value) or "lambda" in str(caught.value)
 
@@ -301,7 +301,7 @@ def test_wrong_wraps(product):
         (lambda: product(1.0, 2.0), "is called without a tensor"),
         (lambda: product(tensor(0, 3), tensor(0, 3)), "is empty"),
     ):
-        with pytest.raises(ds.FieldError, match=message):
+        with pytest.raises(ds.ArgumentError, match=message):
             wrong()
 
 
@@ -312,7 +312,7 @@ assert "torch" not in sys.modules
 sys.modules["torch"] = None  # as if it were not installed
 try:
     ds.torch.wrap(print)
-except ds.BackendError as e:
+except ds.MissingPackageError as e:
     print(e)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
