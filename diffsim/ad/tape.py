@@ -341,7 +341,7 @@ class Tape(Drawn, metaclass=PublicNames):
                 fields now; the tape holds what cannot run without Python (see docs/replay.md); no
                 launch has such an argument, or the launches had different ones.
             KernelStateError: a number that was compiled in has changed.
-            AccessError: a check in a kernel (`debug=True`) failed.
+            CheckError: a check in a kernel (`debug=True`) failed.
         """
         replay = self._checked_replay("replay", arguments)
         # After all checks: a refused replay leaves gradients and loss as they were.

@@ -77,7 +77,7 @@ def run(
         What the kernel returns: a NumPy scalar, an array of the result's shape, or None.
 
     Raises:
-        AccessError: an index out of bounds, or a check that failed; with the user's line.
+        CheckError: an index out of bounds, or a check that failed; with the user's line.
     """
     # Kernels compute infinities and NaN silently, as compiled code does.
     with np.errstate(all="ignore"):

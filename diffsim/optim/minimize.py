@@ -105,7 +105,8 @@ def minimize(
         progress: whether to show a progress bar.
 
     Raises:
-        ArgumentError: SciPy is not installed; arguments that do not fit.
+        ArgumentError: arguments that do not fit.
+        MissingPackageError: SciPy is not installed.
         AutodiffError: and its kind: a gradient cannot be given; the loss or a gradient is not finite.
     """
     _check(method, iterations, callback, bounds)

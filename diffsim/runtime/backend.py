@@ -63,7 +63,7 @@ class CommandList(Protocol):
         Other threads of Python run meanwhile where that takes long, and Ctrl-C ends it.
 
         Raises:
-            AccessError: a check in a kernel failed, as in a launch; `done` tells how far it got.
+            CheckError: a check in a kernel failed, as in a launch; `done` tells how far it got.
             KeyboardInterrupt: and whatever else a signal handler raises.
         """
 

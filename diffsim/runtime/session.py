@@ -518,6 +518,6 @@ def sync() -> None:
     """Wait until all launches are done (on the CPU they always are).
 
     Raises:
-        AccessError: an index out of bounds or a failed assertion in a kernel on a GPU.
+        CheckError: an index out of bounds or a failed assertion in a kernel on a GPU.
     """
     session.backend.sync()

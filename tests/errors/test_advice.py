@@ -29,8 +29,8 @@ BARE = {
 }
 
 MAY_BE_BARE = {
-    "ad/replay/ir_data.py": "a damaged file: turned into a FieldError by ad/replay/loaded_tape.py",
-    "ad/replay/loaded_tape.py": "a damaged file: turned into a FieldError by load_tape",
+    "ad/replay/ir_data.py": "a damaged file: turned into a FileError by ad/replay/loaded_tape.py",
+    "ad/replay/loaded_tape.py": "a damaged file: turned into a FileError by load_tape",
     "backends/interpreter.py": "the oracle of tests, which users do not reach",
     "backends/native/crash_guard.py": "no object code for a module that LLVM has optimized: its own fault",
     "backends/native/pool.py": "made by the session, which checks the number of threads",
@@ -47,8 +47,8 @@ MAY_BE_BARE = {
     "runtime/disk_cache.py": "keys are made by diffsim itself",
     "runtime/kernels/access_summary.py": "a lookup of its own",
     "runtime/memory/scalars.py": "caught where an element is set, as that of a memoryview",
-    "runtime/memory/reserved.py": "turned into a FieldError where the field is made",
-    "runtime/fields/conversions.py": "turned into a FieldError in the same function",
+    "runtime/memory/reserved.py": "turned into an OutOfMemoryError where the field is made",
+    "runtime/fields/conversions.py": "turned into a DtypeError in the same function",
 }
 """Files that raise exceptions of Python's, and why users do not see them so."""
 

@@ -75,7 +75,8 @@ def linear_solve(
 
     Raises:
         SolveError: the matrix is singular, or the iteration does not converge.
-        ArgumentError: sizes or types that do not fit; SciPy is needed and not there.
+        ArgumentError: sizes or types that do not fit.
+        MissingPackageError: SciPy is needed and not installed.
         MissingGradientError: `out` has no gradient, and b or the entries have one.
     """
     options = checked_options(

@@ -389,7 +389,7 @@ float_bits: Op = op("float_bits", "F -> i", "The bits of a float as an integer o
                     ref=lambda x: np.asarray(x).view(f"i{np.asarray(x).itemsize}")[()],
                     lowering=CUSTOM_LOWERING,
                     vjp=NotDifferentiable(
-                        "the bits of a float have no derivative by it, and what is computed of them loses it",
+                        "the bits of a float have no derivative, and neither has a value computed from them",
                         "say that the number counts as a constant there: "
                         "ds.bit_cast(ds.stop_grad(x), ds.i32)"),
                     moves=True, continuation=UNKNOWN, sample=[(-4, 4)], public=False)

@@ -262,7 +262,8 @@ def field(
         layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
 
     Raises:
-        ArgumentError: a shape, type or option that makes no sense; no memory.
+        ArgumentError: a shape, type or option that makes no sense.
+        OutOfMemoryError: there is no memory for it.
 
     Example:
         x = ds.field(ds.f32, shape=(4, 8), needs_grad=True)

@@ -75,7 +75,7 @@ class FieldProtocols:
         def node(self) -> Any: ...
 
     def _not_placed(self) -> NoReturn:
-        """Raise ArgumentError: the field has no memory."""
+        """Raise FieldError: the field has no memory."""
         if self.destroyed:
             raise FieldError(
                 f"{self.name} was given up: the tree that it was placed in is destroyed",
