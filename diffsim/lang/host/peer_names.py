@@ -268,7 +268,6 @@ KEYWORDS: dict[str, str] = {
     "block_dim": "write ds.loop_config(block_dim=128) before the loop in the kernel, or ds.init(default_gpu_block_dim=128)",
     "max_blocks": "leave it out: a launch takes as many blocks as the GPU runs at once",
     "enable_backward": "leave it out: an adjoint is made when a gradient is asked for",
-    "grad_check": "write ds.ad.gradcheck_tape(tape), which compares each launch with differences",
 }
 """Advice for an argument of theirs."""
 
