@@ -134,7 +134,11 @@ class GUI:
     name: Any
     res: Any
     background_color: Any
-    frame: Any
+    @property
+    def frame(self) -> int:
+        """How many frames were shown."""
+    @frame.setter
+    def frame(self, value: Any) -> None: ...
     event: Any
     ALT: str
     BACKSPACE: str
