@@ -65,7 +65,7 @@ class Field:
     def from_numpy(self, arr: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
     def from_torch(self, arr: Any) -> None:
-        """Copy a arr of PyTorch of shape `field.shape` + shape of one element into the field."""
+        """Copy a tensor of PyTorch, of shape `field.shape` + shape of one element, into the field."""
     @property
     def m(self) -> int:
         """Columns of an element (1 for scalars and vectors)."""
@@ -477,21 +477,21 @@ def atan(x: Any) -> Any:
 def atan2(x1: Any, x2: Any) -> Any:
     """Angle [rad] of the point (x2, x1), as in atan2(y, x); derivative 0 at the origin."""
 def atomic_add(x: Any, y: Any) -> Any:
-    """Indivisibly add to an element of a field, and return what it was before: `ds.atomic_add(x[i], v)`."""
+    """Atomically add v to an element of a field, and return its value before: `ds.atomic_add(x[i], v)`."""
 def atomic_and(x: Any, y: Any) -> Any:
-    """Indivisibly and bits into an element of a field, and return what it was before: `ds.atomic_and(x[i], v)`."""
+    """Atomically store the bitwise and of v and an element of a field, and return its value before: `ds.atomic_and(x[i], v)`."""
 def atomic_max(x: Any, y: Any) -> Any:
-    """Indivisibly raise an element of a field, and return what it was before: `ds.atomic_max(x[i], v)`."""
+    """Atomically store the larger of v and an element of a field, and return its value before: `ds.atomic_max(x[i], v)`."""
 def atomic_min(x: Any, y: Any) -> Any:
-    """Indivisibly lower an element of a field, and return what it was before: `ds.atomic_min(x[i], v)`."""
+    """Atomically store the smaller of v and an element of a field, and return its value before: `ds.atomic_min(x[i], v)`."""
 def atomic_mul(x: Any, y: Any) -> Any:
-    """Indivisibly multiply an element of a field, and return what it was before: `ds.atomic_mul(x[i], v)`."""
+    """Atomically multiply by v an element of a field, and return its value before: `ds.atomic_mul(x[i], v)`."""
 def atomic_or(x: Any, y: Any) -> Any:
-    """Indivisibly or bits into an element of a field, and return what it was before: `ds.atomic_or(x[i], v)`."""
+    """Atomically store the bitwise or of v and an element of a field, and return its value before: `ds.atomic_or(x[i], v)`."""
 def atomic_sub(x: Any, y: Any) -> Any:
-    """Indivisibly subtract from an element of a field, and return what it was before: `ds.atomic_sub(x[i], v)`."""
+    """Atomically subtract v from an element of a field, and return its value before: `ds.atomic_sub(x[i], v)`."""
 def atomic_xor(x: Any, y: Any) -> Any:
-    """Indivisibly xor bits into an element of a field, and return what it was before: `ds.atomic_xor(x[i], v)`."""
+    """Atomically store the bitwise exclusive or of v and an element of a field, and return its value before: `ds.atomic_xor(x[i], v)`."""
 def axes(*numbers: int) -> Axes:
     """Return the axes with these numbers, 0 the first."""
 def bit_cast(obj: Any, dtype: DType | None) -> Any:

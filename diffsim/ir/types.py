@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import KernelTypeError, Span, shown
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entries
 
 
@@ -57,10 +57,12 @@ class ScalarType(metaclass=PublicNames):
             "u": f"Integers of {self.bits} bits without a sign",
             "b": "Truth values",
         }[self.kind]
-        return f"""{kind}, `np.{self.numpy.name}` in NumPy.
+        text = f"""{kind}, `np.{self.numpy.name}` in NumPy.
 
 As an annotation it is the type of an argument, a result or a member: `t: ds.{name}`. Fields are made of it:
-`ds.field(ds.{name}, shape=8)`. Called, it converts a number: `ds.{name}(2.75)` is {self(2.75)!r}."""
+`ds.field(ds.{name}, shape=8)`. Called, it converts a number; floats lose their fraction on the way to
+integers, and stay within their range."""
+        return with_example(text, f"print(ds.{name}(2.75))  # prints: {self(2.75)}")
 
     def __repr__(self) -> str:
         return self.name
@@ -243,11 +245,22 @@ class TensorType(metaclass=PublicNames):
         return self.maker.make(self, elements)
 
     def field(self, shape: Any = None, **options: Any) -> Any:
-        """Make a field of elements of this type; see `ds.field` for the options."""
+        """Make a field of elements of this type; see `ds.field` for the options.
+
+        Example:
+            vec3 = ds.types.vector(3, ds.f32)
+            x = vec3.field(shape=4)
+            print(x[0], x.to_numpy().shape)  # prints: [0.0, 0.0, 0.0] (4, 3)
+        """
         return self.maker.field(self, shape, **options)
 
     def ndarray(self, shape: Any, *, needs_grad: bool = False, needs_dual: bool = False) -> Any:
-        """Make an array of elements of this type; see `ds.ndarray`."""
+        """Make an array of elements of this type; see `ds.ndarray`.
+
+        Example:
+            vec3 = ds.types.vector(3, ds.f32)
+            print(vec3.ndarray(shape=4).to_numpy().shape)  # prints: (4, 3)
+        """
         return self.maker.ndarray(self, shape, needs_grad, needs_dual)
 
     @property

@@ -28,37 +28,61 @@ def _truth(a: Any) -> Any:
 
 @_of_ds
 def logical_and(*operands: Any) -> Any:
-    """Whether all are true, element by element; all of them are evaluated."""
+    """Whether all are true, element by element; all of them are evaluated.
+
+    Example:
+        print(ds.logical_and(True, 2 > 1, 0))  # prints: False
+    """
     return functools.reduce(TABLE["and"], map(_truth, operands))
 
 
 @_of_ds
 def logical_or(*operands: Any) -> Any:
-    """Whether any is true, element by element; all of them are evaluated."""
+    """Whether any is true, element by element; all of them are evaluated.
+
+    Example:
+        print(ds.logical_or(False, 2 > 1))  # prints: True
+    """
     return functools.reduce(TABLE["or"], map(_truth, operands))
 
 
 @_of_ds
 def logical_not(a: Any) -> Any:
-    """Whether it is false, element by element."""
+    """Whether it is false, element by element.
+
+    Example:
+        print(ds.logical_not(0))  # prints: True
+    """
     return TABLE["not"](_truth(a))
 
 
 @_of_ds
 def raw_div(x1: Any, x2: Any) -> Any:
-    """The quotient as C has it: of integers rounded towards 0, and 0 where x2 is 0; of floats x1 / x2."""
+    """The quotient as C has it: of integers rounded towards 0, and 0 where x2 is 0; of floats x1 / x2.
+
+    Example:
+        print(ds.raw_div(-7, 2), -7 // 2)  # prints: -3 -4
+    """
     return TABLE["truncdiv"](x1, x2) if _are_integers(x1, x2) else x1 / x2
 
 
 @_of_ds
 def bit_shl(a: Any, n: Any) -> Any:
-    """The bits of a shifted left by n: a << n."""
+    """The bits of a shifted left by n: a << n.
+
+    Example:
+        print(ds.bit_shl(3, 4))  # prints: 48
+    """
     return TABLE["shl"](a, n)
 
 
 @_of_ds
 def bit_sar(a: Any, n: Any) -> Any:
-    """The bits of a shifted right by n, with the sign moved in: a >> n."""
+    """The bits of a shifted right by n, with the sign moved in: a >> n.
+
+    Example:
+        print(ds.bit_sar(-8, 1))  # prints: -4
+    """
     return TABLE["shr"](a, n)
 
 

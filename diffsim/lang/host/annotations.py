@@ -11,7 +11,7 @@ import numpy as np
 from diffsim.errors import ArgumentError, DtypeError, Span, shown
 from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
 from diffsim.lang.host.hooks import runtime
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entries
 
 
@@ -43,6 +43,11 @@ class template(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in p
         def double(x: ds.template()):
             for i in x:
                 x[i] *= 2.0
+
+        a = ds.field(ds.f32, shape=3)
+        a.fill(1.5)
+        double(a)
+        print(a[0])  # prints: 3.0
     """
 
     _public = ""
@@ -119,10 +124,11 @@ class DefaultTensor(metaclass=PublicNames):
             "u": "the default integer, unsigned",
         }
         kind = "vectors" if len(self.dims) == 1 else "matrices"
-        return f"""The type of {kind} of {shape} elements of {of[self.kind]} type, as `ds.init` chooses it.
+        text = f"""The type of {kind} of {shape} elements of {of[self.kind]} type, as `ds.init` chooses it.
 
 Called, it makes one: `{self.__name__}(...)` takes the elements in order, or one for all. It annotates
 arguments, results and members; `{self.__name__}.field(shape=8)` makes a field."""
+        return with_example(text, f"print(ds.math.{self.__name__}(1).shape)  # prints: {self.dims}")
 
     def __repr__(self) -> str:
         return self.__name__

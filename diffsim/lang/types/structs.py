@@ -203,6 +203,12 @@ class StructType(Named, metaclass=PublicNames):
             layout: of the members that are vectors or matrices.
             needs_dual: whether float members get duals, for forward mode.
             offset: the index of the first element, a number for each axis; 0 if left out.
+
+        Example:
+            Body = ds.types.struct(pos=ds.math.vec2, mass=ds.f32)
+            bodies = Body.field(shape=3, needs_grad=True)
+            bodies[0] = Body(mass=0.5)
+            print(bodies.mass[0], bodies.pos[0])  # prints: 0.5 [0.0, 0.0]
         """
         return runtime().make_struct_field(
             self, shape, name, needs_grad, layout, needs_dual, offset
@@ -283,7 +289,13 @@ class Struct(CompiledByValue, metaclass=PublicNames):
         return f"{type_.__name__}({inner})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the members by name."""
+        """Return the members by name.
+
+        Example:
+            p = ds.Struct(mass=2.0)
+            p.mass = 3.0
+            print(p.to_dict())  # prints: {'mass': 3.0}
+        """
         return dict(self._values)
 
     def __dir__(self) -> list[str]:
@@ -348,7 +360,7 @@ def dataclass(cls: type) -> StructType:
 
         bodies = Body.field(shape=3)
         bodies[0] = Body(pos=[1.0, 2.0], mass=0.5)
-        assert bodies.mass.to_numpy().sum() == 0.5
+        print(bodies[0].pos, bodies.mass[0])  # prints: [1.0, 2.0] 0.5
     """
     if not isinstance(cls, type):
         raise ArgumentError(

@@ -14,7 +14,13 @@ from diffsim.runtime.fields.field import Field
 
 
 class Layout:
-    """How the components of a vector field lie in memory."""
+    """How the components of a vector field lie in memory.
+
+    Example:
+        v = ds.Vector.field(3, ds.f32, shape=8, layout=ds.Layout.SOA)  # all x, then all y, then all z
+        v[0] = [1.0, 2.0, 3.0]
+        print(v[0])  # prints: [1.0, 2.0, 3.0]
+    """
 
     AOS = "aos"
     """All components of an element side by side (default)."""
@@ -44,28 +50,44 @@ class _Kind(type):
 
 
 class ScalarField(metaclass=_Kind):
-    """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`."""
+    """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`.
+
+    Example:
+        print(isinstance(ds.field(ds.f32, shape=3), ds.ScalarField))  # prints: True
+    """
 
     _kind = "field"
     _axes: tuple[int, ...] = (0,)
 
 
 class MatrixField(metaclass=_Kind):
-    """For `isinstance(x, ds.MatrixField)`: a field of vectors or matrices; made by `ds.Vector.field`."""
+    """For `isinstance(x, ds.MatrixField)`: a field of vectors or matrices; made by `ds.Vector.field`.
+
+    Example:
+        print(isinstance(ds.Vector.field(2, ds.f32, shape=3), ds.MatrixField))  # prints: True
+    """
 
     _kind = "field"
     _axes: tuple[int, ...] = (1, 2)
 
 
 class Ndarray(metaclass=_Kind):
-    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like."""
+    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like.
+
+    Example:
+        print(isinstance(ds.ndarray(ds.f32, shape=3), ds.Ndarray))  # prints: True
+    """
 
     _kind = "array"
     _axes: tuple[int, ...] = (0, 1, 2)
 
 
 class ScalarNdarray(Ndarray):
-    """`ds.ScalarNdarray(ds.f32, shape)` makes an array of numbers, as `ds.ndarray` does."""
+    """`ds.ScalarNdarray(ds.f32, shape)` makes an array of numbers, as `ds.ndarray` does.
+
+    Example:
+        print(ds.ScalarNdarray(ds.f32, (2, 3)).shape)  # prints: (2, 3)
+    """
 
     _axes = (0,)
 
@@ -76,7 +98,11 @@ class ScalarNdarray(Ndarray):
 
 
 class VectorNdarray(Ndarray):
-    """`ds.VectorNdarray(3, ds.f32, shape)` makes an array of vectors, as `ds.Vector.ndarray` does."""
+    """`ds.VectorNdarray(3, ds.f32, shape)` makes an array of vectors, as `ds.Vector.ndarray` does.
+
+    Example:
+        print(ds.VectorNdarray(3, ds.f32, 4).to_numpy().shape)  # prints: (4, 3)
+    """
 
     _axes = (1,)
 
@@ -87,7 +113,11 @@ class VectorNdarray(Ndarray):
 
 
 class MatrixNdarray(Ndarray):
-    """`ds.MatrixNdarray(2, 3, ds.f32, shape)` makes an array of matrices, as `ds.Matrix.ndarray` does."""
+    """`ds.MatrixNdarray(2, 3, ds.f32, shape)` makes an array of matrices, as `ds.Matrix.ndarray` does.
+
+    Example:
+        print(ds.MatrixNdarray(2, 3, ds.f32, 4).to_numpy().shape)  # prints: (4, 2, 3)
+    """
 
     _axes = (2,)
 
@@ -268,7 +298,7 @@ def field(
     Example:
         x = ds.field(ds.f32, shape=(4, 8), needs_grad=True)
         x[1, 2] = 3.0
-        assert x.to_numpy().sum() == 3.0
+        print(x.to_numpy().sum())  # prints: 3.0
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, StructType):
@@ -309,7 +339,7 @@ def ndarray(
     Example:
         a = ds.ndarray(ds.types.vector(2, ds.f32), shape=8)
         a[0] = [1.0, 2.0]
-        assert a.shape == (8,)
+        print(a.shape, a[0])  # prints: (8,) [1.0, 2.0]
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):

@@ -251,7 +251,14 @@ class SharedMemory:
         return cuda_array_interface(self._storage, self.element)
 
     def to_gpuarray(self) -> Any:
-        """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`)."""
+        """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`).
+
+        Example:
+            import pycuda.autoinit
+
+            ds.init(arch=ds.cuda)
+            print(ds.field(ds.f32, shape=3).to_gpuarray().shape)  # prints: (3,)
+        """
         if self.storage.device is HOST:
             raise BackendError(
                 f"{self.name} is not on a GPU",
@@ -337,12 +344,26 @@ class TensorCopies:
         """Return a copy as a tensor of PyTorch, on the host or on the device that is named.
 
         On a tape it is a constant; functions of PyTorch with gradients are made by `ds.torch.wrap`.
+
+        Example:
+            import torch
+
+            x = ds.field(ds.f32, shape=3)
+            print(x.to_torch().dtype)  # prints: torch.float32
         """
         made = pytorch().from_numpy(np.asarray(self.to_numpy()))
         return made if device is None else made.to(device)
 
     def from_torch(self, arr: Any) -> None:
-        """Copy a arr of PyTorch of shape `field.shape` + shape of one element into the field."""
+        """Copy a tensor of PyTorch, of shape `field.shape` + shape of one element, into the field.
+
+        Example:
+            import torch
+
+            x = ds.field(ds.f32, shape=3)
+            x.from_torch(torch.tensor([1.0, 2.0, 3.0]))
+            print(x[2])  # prints: 3.0
+        """
         torch = pytorch()
         if not isinstance(arr, torch.Tensor):
             raise FieldError(

@@ -22,7 +22,7 @@ from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.field_like import NodeLike
 from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.types.descriptions import describe
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.runtime.fields.constructors import checked_offset, checked_shape
 from diffsim.runtime.fields.display import summary
 from diffsim.runtime.fields.field import Field
@@ -50,7 +50,12 @@ class Axes(metaclass=PublicNames):
         """Say what `help(ds.ij)` shows."""
         which = " and ".join(map(str, self.numbers))
         word = "Axes" if len(self.numbers) > 1 else "Axis"
-        return f"{word} {which} of a layout: `ds.root.dense({self!r}, 8).place(x)`."
+        example = f"""
+            x = ds.field(ds.f32)
+            ds.root.dense({self!r}, 8).place(x)
+            print(x.shape)  # prints: {(8,) * len(self.numbers)}
+        """
+        return with_example(f"{word} {which} of a layout.", example)
 
     def __repr__(self) -> str:
         if max(self.numbers) < 4:
