@@ -182,6 +182,9 @@ def _is_same(a: CodeType, b: CodeType) -> bool:
 
 def _is_same_constant(x: object, y: object) -> bool:
     if isinstance(x, CodeType) and isinstance(y, CodeType):
+        # The body of a class holds its line and its qualified name. No kernel has a class, so names suffice.
+        if not (x.co_flags | y.co_flags) & inspect.CO_OPTIMIZED:
+            return x.co_name == y.co_name
         return _is_same(x, y)
     return type(x) is type(y) and repr(x) == repr(y)
 
