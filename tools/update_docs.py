@@ -56,7 +56,8 @@ def show_ops() -> str:
     for name in sorted(PUBLIC):
         row = PUBLIC[name]
         takes = ", ".join(kinds[letter] for letter in row.operands)
-        lines.append(f"| `ds.{name}` | {takes} | {kinds[row.result]} | {row.doc} |")
+        doc = " ".join(str(row.__doc__).split())
+        lines.append(f"| `ds.{name}` | {takes} | {kinds[row.result]} | {doc} |")
     return "\n".join(lines)
 
 
