@@ -65,7 +65,7 @@ class Field:
     def from_numpy(self, arr: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
     def from_torch(self, arr: Any) -> None:
-        """Copy a tensor of PyTorch of shape `field.shape` + shape of one element into the field."""
+        """Copy a tensor of PyTorch, of shape `field.shape` + shape of one element, into the field."""
     @property
     def m(self) -> int:
         """Columns of an element (1 for scalars and vectors)."""
@@ -90,28 +90,25 @@ class Field:
         """The field itself: its place in the tree, whose `parent()` is the node around it."""
     def to_gpuarray(self) -> Any:
         """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`)."""
-    def to_numpy(self, dtype: DType | None = ..., keep_dims: Any = ...) -> np.ndarray:
-        """Return a copy: an array of shape `field.shape` + shape of one element."""
-    def to_torch(self, device: Any = ..., keep_dims: bool = ...) -> Any:
+    def to_numpy(self, dtype: DType | None = ..., *, keep_dims: bool = ...) -> np.ndarray:
+        """Return a copy: an array of shape `field.shape` + shape of one element (`keep_dims`: n x 1)."""
+    def to_torch(self, device: Any = ...) -> Any:
         """Return a copy as a tensor of PyTorch, on the host or on the device that is named."""
 from diffsim.errors import FieldError as FieldError
 class FieldsBuilder:
     """A layout tree beside `ds.root`: `fb.dense(ds.i, n).place(x)`, then `tree = fb.finalize()`."""
     def __init__(self) -> None: ...
-    def bitmasked(self, indices: Axes, dimensions: Any) -> Node:
+    def bitmasked(self, axes: Axes, dimensions: Any) -> Node:
         """Divide each element into an array whose cells are active or not."""
     @property
     def bytes_in_use(self) -> int:
         """How much memory the fields placed here or below take, with their gradients and masks."""
     def deactivate_all(self) -> None:
         """Make all cells of this node inactive, and those below: their elements are 0 from now on."""
-    def dense(self, indices: Axes, dimensions: Any) -> Node:
-        """Divide each element into a dense array; see `ds.root.dense`."""
-    def dynamic(self, index: Axes, dimension: Any, chunk_size: Any = ...) -> Node:
-        """Divide each element into a list, whose length changes; see `ds.root.dynamic`."""
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was added yet."""
+    def dense(self, axes: Axes, dimensions: Any) -> Node:
+        """Divide each element into a dense array."""
+    def dynamic(self, axes: Axes, dimensions: Any, chunk_size: Any = ...) -> Node:
+        """Divide each element into a list, whose length changes."""
     def finalize(self, raise_warning: bool = ...) -> Any:
         """Close the tree, and return it; `raise_warning` is taken as Taichi's programs give it."""
     finalized: bool
@@ -121,13 +118,10 @@ class FieldsBuilder:
         """Give a gradient to every float field placed below this node."""
     def parent(self, n: int = ...) -> Node:
         """Return the node around this one, or the n-th from here outwards."""
-    def place(self, *args: Any, offset: Any = ...) -> Node:
+    def place(self, *fields: Any, offset: Any = ...) -> Node:
         """Allocate fields (and their gradients, if any) with the axes of this node."""
-    def pointer(self, indices: Axes, dimensions: Any) -> Node:
+    def pointer(self, axes: Axes, dimensions: Any) -> Node:
         """Divide each element into an array whose cells are active or not."""
-    @property
-    def root(self) -> Node:
-        """The outermost node: the builder itself."""
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of cells along each axis that it or a node above it divides."""
@@ -140,7 +134,11 @@ class GUI:
     name: Any
     res: Any
     background_color: Any
-    frame: Any
+    @property
+    def frame(self) -> int:
+        """How many frames were shown."""
+    @frame.setter
+    def frame(self, value: Any) -> None: ...
     event: Any
     ALT: str
     BACKSPACE: str
@@ -367,8 +365,6 @@ class StructField:
         """Set all elements: to a struct, or all numbers to one number."""
     def from_numpy(self, array_dict: Mapping[str, object]) -> None:
         """Copy an array for each member, by name, into the field; members left out stay as they are."""
-    def from_torch(self, array_dict: Mapping[str, Any]) -> None:
-        """Copy a tensor of PyTorch for each member, by name; members left out stay as they are."""
     def get_member_field(self, key: str) -> Any:
         """Return the field of a member, by its name."""
     @property
@@ -395,12 +391,10 @@ class StructField:
         """The field itself: its place in the tree, whose `parent()` is the node around it."""
     def to_numpy(self) -> dict[str, Any]:
         """Return a copy: an array for each member, by name."""
-    def to_torch(self, device: Any = ...) -> dict[str, Any]:
-        """Return a copy: a tensor of PyTorch for each member, by name."""
 TRACE: str
 class Tape:
     """Records what runs inside `with`, for gradients."""
-    def __init__(self, loss: Field | None = ..., clear_gradients: bool = ..., validation: bool = ..., *, in_place: str | None = ..., retain_grad: bool | Field | Sequence[Field] = ..., check_nan: bool | str = ...) -> None: ...
+    def __init__(self, loss: Field | None = ..., clear_gradients: bool = ..., validation: bool = ..., grad_check: Sequence[Field] | Field | None = ..., *, in_place: str | None = ..., retain_grad: bool | Field | Sequence[Field] = ..., check_nan: bool | str = ...) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool | None: ...
     def backward(self, loss: Any = ..., grads: Mapping[Field, Any] | None = ...) -> None:
@@ -483,21 +477,21 @@ def atan(x: Any) -> Any:
 def atan2(x1: Any, x2: Any) -> Any:
     """Angle [rad] of the point (x2, x1), as in atan2(y, x); derivative 0 at the origin."""
 def atomic_add(x: Any, y: Any) -> Any:
-    """Indivisibly add to an element of a field, and return what it was before: `ds.atomic_add(x[i], v)`."""
+    """Atomically add v to an element of a field, and return its value before: `ds.atomic_add(x[i], v)`."""
 def atomic_and(x: Any, y: Any) -> Any:
-    """Indivisibly and bits into an element of a field, and return what it was before: `ds.atomic_and(x[i], v)`."""
+    """Atomically store the bitwise and of v and an element of a field, and return its value before: `ds.atomic_and(x[i], v)`."""
 def atomic_max(x: Any, y: Any) -> Any:
-    """Indivisibly raise an element of a field, and return what it was before: `ds.atomic_max(x[i], v)`."""
+    """Atomically store the larger of v and an element of a field, and return its value before: `ds.atomic_max(x[i], v)`."""
 def atomic_min(x: Any, y: Any) -> Any:
-    """Indivisibly lower an element of a field, and return what it was before: `ds.atomic_min(x[i], v)`."""
+    """Atomically store the smaller of v and an element of a field, and return its value before: `ds.atomic_min(x[i], v)`."""
 def atomic_mul(x: Any, y: Any) -> Any:
-    """Indivisibly multiply an element of a field, and return what it was before: `ds.atomic_mul(x[i], v)`."""
+    """Atomically multiply by v an element of a field, and return its value before: `ds.atomic_mul(x[i], v)`."""
 def atomic_or(x: Any, y: Any) -> Any:
-    """Indivisibly or bits into an element of a field, and return what it was before: `ds.atomic_or(x[i], v)`."""
+    """Atomically store the bitwise or of v and an element of a field, and return its value before: `ds.atomic_or(x[i], v)`."""
 def atomic_sub(x: Any, y: Any) -> Any:
-    """Indivisibly subtract from an element of a field, and return what it was before: `ds.atomic_sub(x[i], v)`."""
+    """Atomically subtract v from an element of a field, and return its value before: `ds.atomic_sub(x[i], v)`."""
 def atomic_xor(x: Any, y: Any) -> Any:
-    """Indivisibly xor bits into an element of a field, and return what it was before: `ds.atomic_xor(x[i], v)`."""
+    """Atomically store the bitwise exclusive or of v and an element of a field, and return its value before: `ds.atomic_xor(x[i], v)`."""
 def axes(*numbers: int) -> Axes:
     """Return the axes with these numbers, 0 the first."""
 def bit_cast(obj: Any, dtype: DType | None) -> Any:
@@ -722,7 +716,7 @@ def sin(x: Any) -> Any:
     """Sine of x [rad]."""
 def sinh(x: Any) -> Any:
     """Hyperbolic sine."""
-def solve(A: Any, b: Any, dt: DType | None = ...) -> Any:
+def solve(A: Any, b: Any) -> Any:
     """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination)."""
 def sqrt(x: Any) -> Any:
     """Square root; derivative 0 at 0."""
@@ -828,23 +822,18 @@ class _Tensor:
         """Scalar product of two vectors (of two matrices: sum of the products of their elements)."""
     def fill(self, val: Any) -> None:
         """Set all elements."""
-    def get_shape(self) -> tuple[int, ...]:
-        """Return `shape`, as Taichi's programs ask for it."""
     def inverse(self) -> Any:
         """Inverse of a matrix up to 4 x 4 (adjugate over determinant)."""
     @property
     def m(self) -> int:
-        """Number of columns (1 of a vector)."""
+        """Number of columns (1 for a vector)."""
     def max(self) -> Any:
         """Largest element."""
     def min(self) -> Any:
         """Smallest element."""
     @property
     def n(self) -> int:
-        """Number of rows (of elements, of a vector)."""
-    @property
-    def ndim(self) -> int:
-        """1 of a vector, 2 of a matrix."""
+        """Number of rows (of elements, for a vector)."""
     def norm(self, eps: Any = ...) -> Any:
         """sqrt(norm_sqr() + eps); its derivative at 0 is 0."""
     def norm_inv(self, eps: Any = ...) -> Any:
@@ -908,7 +897,7 @@ class Node:
         """Make all cells of this node inactive, and those below: their elements are 0 from now on."""
     def dense(self, axes: Axes, dimensions: Any) -> Node:
         """Divide each element into a dense array."""
-    def dynamic(self, axis: Axes, dimension: Any, chunk_size: Any = ...) -> Node:
+    def dynamic(self, axes: Axes, dimensions: Any, chunk_size: Any = ...) -> Node:
         """Divide each element into a list, whose length changes."""
     finalized: bool
     def lazy_dual(self) -> None:
@@ -917,7 +906,7 @@ class Node:
         """Give a gradient to every float field placed below this node."""
     def parent(self, n: int = ...) -> Node:
         """Return the node around this one, or the n-th from here outwards."""
-    def place(self, *args: Any, offset: Any = ...) -> Node:
+    def place(self, *fields: Any, offset: Any = ...) -> Node:
         """Allocate fields (and their gradients, if any) with the axes of this node."""
     def pointer(self, axes: Axes, dimensions: Any) -> Node:
         """Divide each element into an array whose cells are active or not."""

@@ -6,6 +6,7 @@ that are, in `_public`; the stubs for type checkers, the reference and the tests
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -67,3 +68,15 @@ def _shown(names: Iterable[str], public: set[str]) -> list[str]:
 def names_of_module(public: list[str]) -> Callable[[], list[str]]:
     """Return the `__dir__` of a module with these names."""
     return lambda: [*public, "__all__", "__doc__", "__file__", "__name__"]
+
+
+def with_example(doc: str, example: str) -> str:
+    """Return a docstring with an example at its end, for objects that are made by a call."""
+    if not example:
+        return doc
+    return f"{doc}\n\nExample:\n{textwrap.indent(textwrap.dedent(example).strip(), '    ')}"
+
+
+def summary(doc: str | None) -> str:
+    """Return the first paragraph of a docstring on one line, as advice in errors quotes it."""
+    return " ".join((doc or "").split("\n\n")[0].split())

@@ -80,6 +80,10 @@ MAY_BE_LATE = set(
 MAX_LINES = 600
 MAX_LINES_OF = {"ir/ops/table.py": 900}
 MAX_LINES_OF_TESTS = 800
+EXAMPLE = re.compile(
+    r'(?:\n *)?\n *(?:Example:|example="""|example=f""")\n[^"]*(?:"(?!"")[^"]*)*?(?=\n *""")'
+)
+"""The lines of an example in a docstring, which do not count among those of a file."""
 
 
 def part_of(package: Path, file: Path) -> str:
@@ -207,7 +211,7 @@ def wrong_lengths(package: Path, most: int = MAX_LINES) -> list[str]:
     wrong = []
     for file in sorted(package.rglob("*.py")):
         name = file.relative_to(package).as_posix()
-        lines = len(file.read_text(encoding="utf-8").splitlines())
+        lines = len(EXAMPLE.sub("", file.read_text(encoding="utf-8")).splitlines())
         limit = MAX_LINES_OF.get(name, most)
         if lines > limit:
             wrong.append(f"{name}: {lines} lines, limit {limit}")
@@ -401,6 +405,11 @@ def test_a_long_file_of_tests_is_caught(tmp_path):
     line = "x = 1\n"
     tests = make_package(tmp_path, {"ad/test_a.py": line * 801, "ad/test_b.py": line * 800})
     assert wrong_lengths(tests, MAX_LINES_OF_TESTS) == ["ad/test_a.py: 801 lines, limit 800"]
+
+
+def test_examples_in_docstrings_do_not_count():
+    example = 'def f():\n    """Do.\n\n    Example:\n        f()\n\n        print(1)\n    """\n'
+    assert EXAMPLE.sub("", example) == 'def f():\n    """Do.\n    """\n'
 
 
 def test_missing_docstrings_are_caught():

@@ -56,8 +56,7 @@ def show_ops() -> str:
     for name in sorted(PUBLIC):
         row = PUBLIC[name]
         takes = ", ".join(kinds[letter] for letter in row.operands)
-        doc = " ".join(str(row.__doc__).split())
-        lines.append(f"| `ds.{name}` | {takes} | {kinds[row.result]} | {doc} |")
+        lines.append(f"| `ds.{name}` | {takes} | {kinds[row.result]} | {row.doc} |")
     return "\n".join(lines)
 
 

@@ -214,8 +214,8 @@ class TapeRecorder(EnclosingRecorder):
         self.validating = validating
         self.checking_nan = checking_nan
         self.key: Key | None = None
-        self.keep(saving=saving, lifting=lifting)
         self.restart()
+        self.keep(saving=saving, lifting=lifting)
 
     def keep(self, *, saving: bool, lifting: bool) -> None:
         """Set whether overwritten values are saved, and whether fields are lent adjoints."""
@@ -223,7 +223,8 @@ class TapeRecorder(EnclosingRecorder):
         self.lifting = lifting
         # The runtime asks this once for each launch: without observers it skips `launching` and
         # `writing`.
-        self.intercepts = bool(saving or lifting or self.validating or self.checking_nan)
+        looks = self.validating or self.checking_nan or self.snapshot is not None
+        self.intercepts = bool(saving or lifting or looks)
 
     def restart(self, past: Past | None = None) -> None:
         """Begin a new record; `past` is the one before it."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,12 +26,13 @@ from diffsim.ad.checks.integrity import (
 from diffsim.ad.checks.launch_conditions import wrong_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.checks.refusals import refuse_program, with_others
-from diffsim.ad.checks.tape_options import check_options
+from diffsim.ad.checks.tape_options import check_options, fields_to_compare
 from diffsim.ad.pictures.drawn import Drawn
 from diffsim.ad.record.entries import all_written
 from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.replaced import Replaced
+from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.repeat.known import Known
 from diffsim.ad.repeat.past import Past, is_worth_keeping, keep, line_of_caller
@@ -105,12 +106,15 @@ class Tape(Drawn, metaclass=PublicNames):
         validation: check the global data access rules to the letter, element by element, while the
             program runs (slow): nothing that was read may be written again, and what was written may
             only be added to.
+        grad_check: fields whose gradients are compared with differences at the end of the block, which is
+            replayed twice for each of their numbers (slow; along random directions from 100 numbers on).
         check_nan: look for NaN and infinities after each launch and each adjoint (slow); "nan": for NaN
             alone.
 
     Raises:
         MissingGradientError: the loss, or a field between it and the inputs, has no gradient.
-        AutodiffError: and its kind, at the end of the block (or in `backward`).
+        AutodiffError: and its kind, at the end of the block (or in `backward`): a gradient in `grad_check`
+            differs, or the block cannot be replayed.
 
     """
 
@@ -118,6 +122,9 @@ class Tape(Drawn, metaclass=PublicNames):
         "backward gradients loss on_backward record_func record_scope_begin record_scope_end "
         "replay reset save stats visualize zero"
     )
+
+    compare: ClassVar[Callable[[Tape], None]]
+    """Compares gradients with differences (`ad/jacobians/gradcheck.py`, which needs tapes itself)."""
 
     keeps_inputs = (
         True  # whether constants that Python sets first are inputs (`ad/reverse/inputs.py`)
@@ -128,6 +135,7 @@ class Tape(Drawn, metaclass=PublicNames):
         loss: Field | None = None,
         clear_gradients: bool = True,
         validation: bool = False,
+        grad_check: Sequence[Field] | Field | None = None,
         *,
         in_place: str | None = None,
         retain_grad: bool | Field | Sequence[Field] = False,
@@ -139,6 +147,7 @@ class Tape(Drawn, metaclass=PublicNames):
         self.recorder = TapeRecorder(validating=validation, checking_nan=check_nan)
         if loss is not None:
             check_loss(loss)
+        self.compared = fields_to_compare(grad_check, loss, self.retained, cleared=clear_gradients)
         self.recorder.key = line_of_caller(loss)
         self.hooks: list[Hook] = []
         self.loss = loss
@@ -224,6 +233,8 @@ class Tape(Drawn, metaclass=PublicNames):
             if self._has_begun:
                 self._restart()
             self._clear()
+            if self.compared:
+                self.recorder.snapshot = StartSnapshot()
         self._has_begun = True
         self._replay = self._known = None
         self.complete = False
@@ -271,6 +282,8 @@ class Tape(Drawn, metaclass=PublicNames):
             self._repeat(repetition)
         if self.loss is not None:
             self._differentiate(self.loss, None)
+            if self.compared:
+                self.compare()
 
     def _repeat(self, repetition: Repetition | Rewriting) -> None:
         """Use for the backward pass what there is of the last recording, which this one has repeated."""

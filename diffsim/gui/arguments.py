@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from typing import Any
 
 import numpy as np
 
@@ -146,3 +147,51 @@ def image(value: object, res: tuple[int, int]) -> tuple[np.ndarray, float]:
     # The kernels are compiled for the two usual types; others are converted.
     wanted = np.uint8 if made.dtype == np.uint8 else np.float32
     return np.ascontiguousarray(made, wanted), scale
+
+
+def contour_colors(values: np.ndarray, res: tuple[int, int], normalize: bool) -> np.ndarray:
+    """Return the colours (x, y, 4) of numbers from 0 to 1, interpolated to `res` where sizes differ."""
+    from matplotlib import colormaps
+
+    if values.ndim != 2 or 0 in values.shape:
+        raise refuse(
+            f"a contour is drawn of numbers of shape (x, y), not {values.shape}",
+            "of vectors, pass their lengths",
+        )
+    stretched = values.astype(np.float64)
+    for axis, pixels in enumerate(res):
+        stretched = _stretch(stretched, axis, pixels)
+    if normalize:
+        low, high = np.nanmin(stretched), np.nanmax(stretched)
+        stretched = (stretched - low) / ((high - low) or 1)
+    return colormaps["plasma"](stretched, bytes=True)
+
+
+def _stretch(values: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """Interpolate linearly along one axis."""
+    have = values.shape[axis]
+    if have == size:
+        return values
+    at = np.linspace(0, have - 1, size)
+    low = at.astype(int)
+    part = np.expand_dims(at - low, 1 - axis)
+    lower = np.take(values, low, axis)
+    upper = np.take(values, np.minimum(low + 1, have - 1), axis)
+    return lower + part * (upper - lower)
+
+
+def resolution(res: Any) -> tuple[int, int]:
+    """Return a size in pixels, as (width, height)."""
+    sizes = np.ravel(res).tolist()
+    sizes = sizes * 2 if len(sizes) == 1 else sizes
+    if len(sizes) != 2 or not all(map(_is_size, sizes)):
+        raise refuse(
+            f"res is a whole number of pixels, or (width, height), not {shown(res)}",
+            "write res=(512, 512)",
+        )
+    return int(sizes[0]), int(sizes[1])
+
+
+def _is_size(n: object) -> bool:
+    """Return whether a canvas can have so many pixels; 512.0 is what a division may have given."""
+    return isinstance(n, int | float) and not isinstance(n, bool) and 1 <= n < 32768 and n == int(n)

@@ -1,44 +1,31 @@
 """`ds.GUI`: a canvas to draw simulations on, with a window where there is a display.
 
 Names, arguments and units are Taichi's. Here are the methods that users call; `canvas.py` draws,
-`window.py` and `views.py` show, `events.py` and `widgets.py` hear, `film.py` writes.
+`frames.py` shows and writes, `events.py` and `widgets.py` hear.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from diffsim.errors import DiffsimError, Span, shown
 from diffsim.gui import arguments, events
-from diffsim.gui.arguments import point, points, same_length
+from diffsim.gui.arguments import contour_colors, point, points, resolution, same_length
 from diffsim.gui.canvas import Canvas
-from diffsim.gui.contour import contour_colors
-from diffsim.gui.events import EventQueue, EventType
-from diffsim.gui.film import PICTURES, RATE, Film, checked_path, new_film
-from diffsim.gui.views import NoView, View
+from diffsim.gui.events import EventType
+from diffsim.gui.film import checked_path
+from diffsim.gui.frames import Frames, WindowClosed
+from diffsim.gui.views import NoView
 from diffsim.gui.widgets import Widget, Widgets
-from diffsim.gui.window import open_view
 from diffsim.lang.host.signatures import checked_methods, need_number, need_whole
 from diffsim.lang.host.unsupported import no_attribute
-from diffsim.runtime.files import write_file
 from diffsim.tools.pictures.arrays import as_array, need_positive, refuse
-from diffsim.tools.pictures.images import encoded
 
-_DEFAULT_LIMIT = 60  # frames a second in a window
-_SHOWS_AFTER_CLOSING = 5
-_POLLING = 0.02  # between two looks for events in a loop without frames [s]
 Position = Sequence[float] | np.ndarray
-
-
-class WindowClosed(DiffsimError, RuntimeError):
-    """The window was closed, and the program goes on drawing."""
 
 
 @checked_methods(
@@ -96,22 +83,15 @@ class GUI:
         fast_gui: bool = False,
     ) -> None:
         self.name = str(name)
-        self.res = _resolution(res)
+        self.res = resolution(res)
         self.background_color = background_color
         self.fast_gui = fast_gui
-        self.frame = 0
         self.event: events.Event | None = None
-        self._fullscreen = fullscreen
         self._canvas = Canvas(self.res)
         self._widgets = Widgets(self.res)
-        self._events = EventQueue()
-        self._view: View | None = None if show_gui else NoView()
-        self._films: dict[Path, Film] = {}
-        self._limit: float | None = None
-        self._times: list[float] = []  # of the last frames [s]
-        self._polled = 0.0  # when events came in last [s]
-        self._closing = 0  # frames since the window was closed, and one more
-        self._finished = False  # whether the program has called `close`
+        self._frames = Frames(
+            self.name, self.res, visible=show_gui, fullscreen=fullscreen, hear=self._widgets.hear
+        )
         self.clear()
 
     def __getattr__(self, name: str) -> Any:
@@ -130,13 +110,16 @@ class GUI:
 
     def close(self) -> None:
         """Close the window and finish films."""
-        for film in self._films.values():
-            film.finish()
-        self._films = {}
-        if self._view is not None:
-            self._view.close()
-        self._closing = max(self._closing, 1)
-        self._finished = True
+        self._frames.close("gui.close()")
+
+    @property
+    def frame(self) -> int:
+        """How many frames were shown."""
+        return self._frames.count
+
+    @frame.setter
+    def frame(self, value: int) -> None:
+        self._frames.count = value
 
     # ---- drawing
 
@@ -345,85 +328,34 @@ class GUI:
                 which each `show` of that name appends a frame; it is complete when the canvas is closed or
                 the program ends.
         """
-        self._check_open()
-        view = self._opened()
+        self._frames.check_open()
+        view = self._frames.opened()
         if not isinstance(view, NoView) or file is None:
-            self._widgets.draw(self._canvas, self._events.cursor)
+            self._widgets.draw(self._canvas, self._frames.events.cursor)
         if file is not None:
-            self._write(checked_path(file))
+            self._frames.write(checked_path(file), self._canvas.bytes)
         if file is None or view.has_events:
-            view.show(self._canvas.bytes)
-            self._polled = time.perf_counter()
-        if view.has_events:
-            self._wait_for_next_frame()
-        self.frame += 1
+            self._frames.show(self._canvas.bytes)
+        self._frames.end()
         self.clear()
-
-    def _opened(self) -> View:
-        if self._view is None:
-            self._view = open_view(self.name, self.res, self._fullscreen, self._receive)
-        return self._view
-
-    def _check_open(self) -> None:
-        if self._finished:
-            raise WindowClosed(
-                f"gui.close() has ended the frames of {self.name!r}, and another one is shown",
-                Span.of_caller(),
-                hint="close after the last frame, or make another ds.GUI",
-            )
-        if self._closing:
-            self._closing += 1
-        if self._closing > _SHOWS_AFTER_CLOSING + 1:
-            raise WindowClosed(
-                f"the window {self.name!r} was closed, and the program goes on drawing",
-                Span.of_caller(),
-                hint="write the loop as while gui.running: ...",
-            )
-
-    def _write(self, path: Path) -> None:
-        rows = self._canvas.bytes[:, :, :3]
-        if path.suffix.lower() in PICTURES:
-            write_file(path, encoded(rows, PICTURES[path.suffix.lower()]))
-            return
-        if path not in self._films:
-            self._films[path] = new_film(path, self._limit or RATE)
-        self._films[path].add(rows)
-
-    def _wait_for_next_frame(self) -> None:
-        """Keep to the limit of frames a second, and show the rate in the title."""
-        limit = _DEFAULT_LIMIT if self._limit is None else self._limit
-        view = self._opened()
-        if self._times and limit:
-            while (rest := self._times[-1] + 1 / limit - time.perf_counter()) > 0:
-                time.sleep(min(rest, 0.01))
-                if rest > 0.01:  # a window must answer while it waits for long
-                    view.pump()
-        self._times = [*self._times[-29:], time.perf_counter()]
-        if self.frame % 10 == 9:
-            rate = (len(self._times) - 1) / (self._times[-1] - self._times[0])
-            view.title(f"{self.name} ({rate:.1f} frames/s)")
 
     @property
     def fps_limit(self) -> float | None:
         """The most frames a second in a window, 60 at first; None: as many as can be drawn."""
-        return None if self._limit == 0 else self._limit or _DEFAULT_LIMIT
+        return self._frames.limit
 
     @fps_limit.setter
     def fps_limit(self, value: float | None) -> None:
-        need_number(value, "fps_limit", "give frames a second, such as 30")
-        if value is not None and not value > 0:
-            raise refuse(f"a limit of {value} frames a second shows none", "None is no limit")
-        self._limit = value or 0
+        self._frames.limit = value
 
     @property
     def running(self) -> bool:
         """Whether the window is open; True without one, until it is set to False."""
-        self._poll()
-        return not self._closing
+        return self._frames.running
 
     @running.setter
     def running(self, value: bool) -> None:
-        self._closing = 0 if value else max(self._closing, 1)
+        self._frames.running = value
 
     # ---- widgets
 
@@ -455,33 +387,19 @@ class GUI:
     def button(self, text: str, event_name: str | None = None) -> str:
         """Add a button; return the key of its events of type `GUI.PRESS`."""
         key = event_name or f"WidgetButton_{text}"
-        self._events.names.add(key)
+        self._frames.events.names.add(key)
         made = self._widgets.add("button", text)
-        made.on_click = lambda: self._events.put(
-            events.Event(EventType.PRESS, key, self._events.cursor)
+        made.on_click = lambda: self._frames.events.put(
+            events.Event(EventType.PRESS, key, self._frames.events.cursor)
         )
         return key
 
     # ---- events
 
-    def _receive(self, event: events.Event) -> None:
-        if event.key == self.EXIT:
-            self._closing = max(self._closing, 1)
-            event.pos = self._events.cursor
-        self._events.put(event)
-        self._widgets.hear(event)
-
-    def _poll(self) -> None:
-        """Let events come in, for programs that ask for them in a loop that shows no frames."""
-        now = time.perf_counter()
-        if self._view is not None and self._view.has_events and now - self._polled > _POLLING:
-            self._polled = now
-            self._view.pump()
-
     def has_key_event(self) -> bool:
         """Return whether an event waits to be fetched."""
-        self._poll()
-        return bool(self._events.waiting)
+        self._frames.poll()
+        return bool(self._frames.events.waiting)
 
     def get_events(self, *e_filter: Any) -> Iterator[events.Event]:
         """Fetch the events since the last call, in their order.
@@ -490,10 +408,10 @@ class GUI:
             e_filter: what is asked for: types (`GUI.PRESS`), keys ("a", `GUI.ESCAPE`), pairs of both; all
                 events if nothing is given. Events that do not match are dropped.
         """
-        self._events.check_filter(e_filter)
+        self._frames.events.check_filter(e_filter)
         wanted = events.EventFilter(*e_filter) if e_filter else None
         while self.has_key_event():
-            event = self._events.waiting.popleft()
+            event = self._frames.events.waiting.popleft()
             if wanted is None or wanted.match(event):
                 yield event
 
@@ -506,43 +424,23 @@ class GUI:
 
     def get_key_event(self) -> events.Event:
         """Wait for the next event and return it."""
-        view = self._opened()
-        if not view.has_events and not self.has_key_event():
+        if not self._frames.opened().has_events and not self.has_key_event():
             raise refuse(
                 "there is no window, so no event will ever come",
                 "ask with gui.get_event(...), which does not wait",
             )
-        view.show(self._canvas.bytes)
-        while not self.has_key_event():
-            view.pump()
-            time.sleep(0.01)
-        return self._events.waiting.popleft()
+        self._frames.wait_for_event(self._canvas.bytes)
+        return self._frames.events.waiting.popleft()
 
     def is_pressed(self, *keys: str) -> bool:
         """Return whether one of the keys, or buttons of the mouse, is pressed now."""
-        self._events.check_keys(keys)
-        self._poll()
-        return self._events.is_pressed(keys)
+        self._frames.events.check_keys(keys)
+        self._frames.poll()
+        return self._frames.events.is_pressed(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:
         """Return where the mouse is: (x, y) between 0 and 1."""
-        return self._events.cursor
-
-
-def _resolution(res: Any) -> tuple[int, int]:
-    sizes = np.ravel(res).tolist()
-    sizes = sizes * 2 if len(sizes) == 1 else sizes
-    if len(sizes) != 2 or not all(map(_is_size, sizes)):
-        raise refuse(
-            f"res is a whole number of pixels, or (width, height), not {shown(res)}",
-            "write res=(512, 512)",
-        )
-    return int(sizes[0]), int(sizes[1])
-
-
-def _is_size(n: Any) -> bool:
-    """Return whether a canvas can have so many pixels; 512.0 is what a division may have given."""
-    return isinstance(n, int | float) and not isinstance(n, bool) and 1 <= n < 32768 and n == int(n)
+        return self._frames.events.cursor
 
 
 def _lattice(shape: tuple[int, ...], bound: float) -> np.ndarray:

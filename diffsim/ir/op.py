@@ -24,7 +24,7 @@ from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import ScalarType, Type, bool_, converted, of_width
 from diffsim.parameters import placed, signature_of
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import UserError
 
 # Filled by `op` while `ir/ops/table.py` is imported, in the order of its rows.
@@ -32,6 +32,13 @@ TABLE: dict[str, Op] = {}
 WHOLE = ("ceil", "floor", "round", "trunc")
 """Ops that also take the type of their result: `ds.floor(x, ds.i32)`."""
 _PARAMETERS = {"select": "cond, x1, x2", "pow": "base, exponent", "min": "*args", "max": "*args"}
+_TAKES = {
+    "F": "floats (in a kernel, integers become the default float)",
+    "I": "integers",
+    "N": "floats or integers",
+    "B": "a truth value",
+    "T": "numbers of any type",
+}
 _SIGNS = dict(
     pair.split()
     for pair in (
@@ -190,6 +197,7 @@ class Op(metaclass=PublicNames):
             work on tensors as wholes, and their letters only name the kind of each operand (V tensor,
             S scalar).
         doc: one sentence, with units where there are any.
+        example: of a public op: a call and its result, for its documentation.
         ref: NumPy reference.
         lowering: how backends compute it on scalars.
         vjp: for each argument a function (g, *args, y) -> contribution, ZERO, or
@@ -214,6 +222,7 @@ class Op(metaclass=PublicNames):
         signature: str,
         doc: str,
         *,
+        example: tuple[str, object] = ("", ""),
         ref: Callable[..., Any],
         lowering: Lowering,
         vjp: VectorJacobianProduct,
@@ -226,8 +235,7 @@ class Op(metaclass=PublicNames):
     ) -> None:
         self.name = name
         self.signature = signature
-        # Shown by `help(ds.sin)` and in the generated documentation.
-        self.__doc__ = doc
+        self.doc = doc
         self.ref = ref
         self.lowering = lowering
         self.vjp = vjp
@@ -241,6 +249,15 @@ class Op(metaclass=PublicNames):
         left, _, right = signature.partition("->")
         self.operands = tuple(left.split())
         self.result = right.strip()
+        if public:
+            # Shown by `help(ds.sin)` and in the generated documentation.
+            self.__doc__ = self._described(*example)
+
+    def _described(self, call: str, result: object) -> str:
+        """Return the documentation: what it is, what it takes, an example."""
+        takes = " and ".join(_TAKES[letter] for letter in dict.fromkeys(self.operands))
+        text = f"{self.doc}\n\nTakes {takes}; vectors, matrices and arrays element by element."
+        return with_example(text, call and f"print({call})  # prints: {result}")
 
     def __repr__(self) -> str:
         return f"<op {self.name}: {self.signature}>"

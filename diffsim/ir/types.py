@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import KernelTypeError, Span, shown
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entries
 
 
@@ -57,10 +57,12 @@ class ScalarType(metaclass=PublicNames):
             "u": f"Integers of {self.bits} bits without a sign",
             "b": "Truth values",
         }[self.kind]
-        return f"""{kind}, `np.{self.numpy.name}` in NumPy.
+        text = f"""{kind}, `np.{self.numpy.name}` in NumPy.
 
 As an annotation it is the type of an argument, a result or a member: `t: ds.{name}`. Fields are made of it:
-`ds.field(ds.{name}, shape=8)`. Called, it converts a number: `ds.{name}(2.75)` is {self(2.75)!r}."""
+`ds.field(ds.{name}, shape=8)`. Called, it converts a number; floats lose their fraction on the way to
+integers, and stay within their range."""
+        return with_example(text, f"print(ds.{name}(2.75))  # prints: {self(2.75)}")
 
     def __repr__(self) -> str:
         return self.name
@@ -211,34 +213,8 @@ def converted(numbers: Any, to: ScalarType) -> Any:
         return made[()]
 
 
-class Sizes:
-    """The sizes of a vector or matrix, or of a type of these, under Taichi's names."""
-
-    __slots__ = ()
-    shape: tuple[int, ...]
-
-    @property
-    def n(self) -> int:
-        """Number of rows (of elements, of a vector)."""
-        return self.shape[0]
-
-    @property
-    def m(self) -> int:
-        """Number of columns (1 of a vector)."""
-        return self.shape[1] if len(self.shape) == 2 else 1
-
-    @property
-    def ndim(self) -> int:
-        """1 of a vector, 2 of a matrix."""
-        return len(self.shape)
-
-    def get_shape(self) -> tuple[int, ...]:
-        """Return `shape`, as Taichi's programs ask for it."""
-        return self.shape
-
-
 @entries("__call__ field ndarray")
-class TensorType(Sizes, metaclass=PublicNames):
+class TensorType(metaclass=PublicNames):
     """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`.
 
     Attributes:
@@ -246,7 +222,7 @@ class TensorType(Sizes, metaclass=PublicNames):
         `diffsim.lang.types.matrix`.
     """
 
-    _public = "dtype field get_shape m n ndarray ndim scalar shape"
+    _public = "field ndarray scalar shape"
 
     __slots__ = ("scalar", "shape")
     maker: Any
@@ -269,17 +245,23 @@ class TensorType(Sizes, metaclass=PublicNames):
         return self.maker.make(self, elements)
 
     def field(self, shape: Any = None, **options: Any) -> Any:
-        """Make a field of elements of this type; see `ds.field` for the options."""
+        """Make a field of elements of this type; see `ds.field` for the options.
+
+        Example:
+            vec3 = ds.types.vector(3, ds.f32)
+            x = vec3.field(shape=4)
+            print(x[0], x.to_numpy().shape)  # prints: [0.0, 0.0, 0.0] (4, 3)
+        """
         return self.maker.field(self, shape, **options)
 
     def ndarray(self, shape: Any, *, needs_grad: bool = False, needs_dual: bool = False) -> Any:
-        """Make an array of elements of this type; see `ds.ndarray`."""
-        return self.maker.ndarray(self, shape, needs_grad, needs_dual)
+        """Make an array of elements of this type; see `ds.ndarray`.
 
-    @property
-    def dtype(self) -> ScalarType:
-        """The type of its scalars: `scalar`."""
-        return self.scalar
+        Example:
+            vec3 = ds.types.vector(3, ds.f32)
+            print(vec3.ndarray(shape=4).to_numpy().shape)  # prints: (4, 3)
+        """
+        return self.maker.ndarray(self, shape, needs_grad, needs_dual)
 
     @property
     def size(self) -> int:

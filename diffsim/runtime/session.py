@@ -21,7 +21,7 @@ from diffsim.backends.native.pool import Pool, launcher
 from diffsim.errors import ArgumentError, BackendError, OptionError, Said, Span, shown, warn
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.runtime import options
 from diffsim.runtime.backend import Backend, BackendUnavailable, open_backend
 from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
@@ -46,7 +46,8 @@ class Arch(metaclass=PublicNames):
 
     def _description(self) -> str:
         """Say what `help(ds.cuda)` shows."""
-        return f"{_ARCHS[self.name]}\n\nKernels run there after `ds.init(arch=ds.{self.name})`."
+        text = f"{_ARCHS[self.name]}\n\nKernels run there after `ds.init(arch=ds.{self.name})`."
+        return with_example(text, _ARCH_EXAMPLES[self.name])
 
     def __repr__(self) -> str:
         return f"ds.{self.name}"
@@ -57,6 +58,12 @@ _ARCHS = {
     "cuda": "An NVIDIA GPU. `ds.init` raises BackendError where there is none.",
     "gpu": "A GPU if there is one, else the CPU, with a warning.",
     "python": "Python itself: kernels run line by line, slowly, where a debugger sees them.",
+}
+_ARCH_EXAMPLES = {
+    "cpu": "ds.init(arch=ds.cpu)\nprint(ds.device_info())  # prints: the CPU",
+    "cuda": "ds.init(arch=ds.cuda)\nprint(ds.device_info())  # prints: NVIDIA...",
+    "gpu": "ds.init(arch=ds.gpu)\nprint(ds.device_info())  # prints: NVIDIA...",
+    "python": "ds.init(arch=ds.python)\nprint(ds.device_info())  # prints: Python...",
 }
 # `gpu` is no backend: it means cuda, or with a warning the CPU.
 cpu, cuda, gpu, python = Arch("cpu"), Arch("cuda"), Arch("gpu"), Arch("python")

@@ -23,13 +23,11 @@ for any lines. There is no other way to skip a block: what should not run is ```
 import contextlib
 import ctypes
 import importlib.util
-import io
 import itertools
 import os
 import re
 import sys
 import textwrap
-import tokenize
 import traceback
 import types
 from dataclasses import dataclass
@@ -38,6 +36,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import forked
+from tests.support.printed import is_as_promised, pattern, promised_lines, tidy
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.compile(r"^ *(`{3,}|~{3,})\s*\{?py|^<!-- (output|error)", re.MULTILINE)
@@ -50,7 +49,6 @@ TIMEOUT = 600  # [s] one page
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<info>[^`]*)$")
 COMMENT = re.compile(r"^\s*<!--\s*(?P<text>.*?)\s*-->\s*$")
-PRINTS = re.compile(r"^#\s*prints:\s?(?P<text>.*)$")
 
 
 class DocsError(Exception):
@@ -121,32 +119,6 @@ def _is_python(where: str, info: str) -> bool:
     if language.startswith(("py", "{py")) and language != "pycon":
         raise DocsError(f"{where}: write ```python, not ```{info.strip()}, or it is not run")
     return False
-
-
-def promised_lines(code: str) -> list[str] | None:
-    """The texts of the ``# prints:`` comments of a block; None if it has none."""
-    found = []
-    with contextlib.suppress(tokenize.TokenError, SyntaxError):
-        for token in tokenize.generate_tokens(io.StringIO(code).readline):
-            if token.type == tokenize.COMMENT and (prints := PRINTS.match(token.string)):
-                found.append(prints["text"].rstrip())
-    return found or None
-
-
-def tidy(text: str) -> str:
-    """Without spaces at the ends of lines and empty lines at the end."""
-    return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
-
-
-def pattern(expected: str) -> re.Pattern[str]:
-    """Expected text as a pattern, where ``...`` stands for anything on its line."""
-    lines = []
-    for line in tidy(expected).splitlines():
-        if line.strip() == "...":
-            lines.append(r"(?:[^\n]*\n)*?")
-        else:
-            lines.append(re.escape(line).replace(r"\.\.\.", r"[^\n]*?") + r"\n")
-    return re.compile("".join(lines))
 
 
 # --- running a page (in a process of its own) -----------------------------------------------------
@@ -231,7 +203,7 @@ def check_output(page: str, block: Block, printed: str, raised: BaseException | 
 
 
 def _compare(page: str, block: Block, expected: str, printed: str) -> None:
-    if not pattern(expected).fullmatch(tidy(printed) + "\n"):
+    if not is_as_promised(expected, printed):
         raise DocsError(
             f"{page}:{block.line}: the block prints something else\n"
             f"--- the page says\n{tidy(expected)}\n--- the block prints\n{tidy(printed)}"

@@ -141,7 +141,7 @@ def test_a_page_that_no_list_names_comes_last_in_its_part(website):
 
 PUBLIC = [f"ds.{name}" for name in dir(ds) if name[0] != "_"] + [
     f"ds.{module}.{name}"
-    for module in ("ad", "math", "optim", "tools", "profiler", "torch", "jax")
+    for module in "ad algorithms jax linalg math optim profiler tools torch".split()
     for name in dir(getattr(ds, module))
     if name[0] != "_"
 ]
@@ -163,7 +163,8 @@ def test_notebooks_show_what_their_cells_print_and_draw(pages):
 
 def test_every_public_name_has_one_entry(pages):
     modules = {
-        f"ds.{m}" for m in "ad errors jax math optim profiler tools torch types".split()
+        f"ds.{m}"
+        for m in "ad algorithms errors jax linalg math optim profiler tools torch types".split()
     }  # a page each
     entries = [
         anchor
@@ -197,6 +198,8 @@ def test_an_entry_has_signature_arguments_and_members(pages):
     assert "loss: Field | None = None" in entry
     assert "- `loss`: " in entry
     assert "### `zero` { #ds-Tape-zero }" in entry
+    example = "**Example:**\n\n```python\nprint(ds.sqrt(9.0))  # prints: 3.0\n```"
+    assert example in pages["reference/ops.md"]
     assert "ds.atan2(x1: float, x2: float) -> float" in pages["reference/ops.md"]
     assert "ds.atomic_add(x, y)" in pages["reference/in-kernels.md"]
     assert "dtype: ScalarType" not in page, "fields are made by functions"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.gui import gui as gui_module
+from diffsim.gui import frames
 from diffsim.gui.window import key_of
 
 GUI = ds.GUI
@@ -43,7 +43,7 @@ class Window:
 
 @pytest.fixture
 def gui(monkeypatch):
-    monkeypatch.setattr(gui_module, "open_view", lambda name, res, full, receive: Window(receive))
+    monkeypatch.setattr(frames, "open_view", lambda name, res, full, receive: Window(receive))
     made = GUI("test", res=(400, 200))
     made.fps_limit = None
     made.show()
@@ -51,7 +51,7 @@ def gui(monkeypatch):
 
 
 def send(gui, *events):
-    gui._view.to_come += [Event(*e) if isinstance(e, tuple) else e for e in events]
+    gui._frames.view.to_come += [Event(*e) if isinstance(e, tuple) else e for e in events]
     gui.show()
 
 
@@ -122,14 +122,14 @@ def test_a_program_that_asks_for_no_events_does_not_gather_them(gui):
 def test_get_key_event_waits_and_shows_the_canvas(gui):
     gui.circle((0.5, 0.5), radius=9)
     sent = itertools.chain([[], []], [[Event(*press("k"))]], itertools.repeat([]))
-    pump = gui._view.pump
-    gui._view.pump = lambda: (gui._view.to_come.extend(next(sent)), pump())
+    pump = gui._frames.view.pump
+    gui._frames.view.pump = lambda: (gui._frames.view.to_come.extend(next(sent)), pump())
     assert gui.get_key_event().key == "k"
-    assert gui._view.frames[-1][100, 200, 0] == 255
+    assert gui._frames.view.frames[-1][100, 200, 0] == 255
 
 
 def test_a_window_that_is_closed_while_the_program_waits_ends_the_wait(gui):
-    gui._view.to_come.append(Event(GUI.PRESS, GUI.EXIT))
+    gui._frames.view.to_come.append(Event(GUI.PRESS, GUI.EXIT))
     assert gui.get_key_event().key == GUI.EXIT
     assert not gui.running
 
@@ -138,9 +138,9 @@ def test_a_window_that_is_closed_while_the_program_waits_ends_the_wait(gui):
 def test_a_loop_that_shows_nothing_hears_events_too(gui, monkeypatch, ask):
     """A paused program, say: it may be closed, or go on at a key."""
     now = [100.0]
-    monkeypatch.setattr(gui_module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(frames.time, "perf_counter", lambda: now[0])
     gui.show()
-    gui._view.to_come += [Event(*press("a")), Event(GUI.PRESS, GUI.EXIT)]
+    gui._frames.view.to_come += [Event(*press("a")), Event(GUI.PRESS, GUI.EXIT)]
     asked = {
         "running": lambda: not gui.running,
         "is_pressed": lambda: gui.is_pressed("a"),
@@ -181,7 +181,7 @@ def test_running_can_be_set(gui):
 def test_a_block_closes_the_window(gui):
     with gui:
         pass
-    assert gui._view.closed
+    assert gui._frames.view.closed
 
 
 # ---- widgets: a column of 200 pixels at the upper right of 400 x 200
@@ -204,7 +204,7 @@ def test_a_slider_follows_the_mouse(gui):
     assert slider.value == 5
     slider.value = 2.5
     gui.show()
-    shown = gui._view.frames[-1][:, :, 0]
+    shown = gui._frames.view.frames[-1][:, :, 0]
     knob = np.nonzero(shown[30] == 0x55)[0]
     assert knob.mean() == pytest.approx(210 + 1.5 / 4 * 180, abs=1)
 
@@ -234,11 +234,11 @@ def test_a_button_sends_its_event_when_it_is_let_go(gui):
 def test_a_label_shows_its_value(gui):
     label = gui.label("x")
     gui.show()
-    before = gui._view.frames[-1]
+    before = gui._frames.view.frames[-1]
     label.value = 0.125
     gui.show()
-    assert (before[:20, 200:] != gui._view.frames[-1][:20, 200:]).any()
-    assert (before[20:] == gui._view.frames[-1][20:]).all()
+    assert (before[:20, 200:] != gui._frames.view.frames[-1][:20, 200:]).any()
+    assert (before[20:] == gui._frames.view.frames[-1][20:]).all()
 
 
 # ---- frames
@@ -250,14 +250,14 @@ def test_show_clears_the_canvas_and_counts(gui):
     gui.show()
     gui.show()
     assert gui.frame == 3
-    assert (gui._view.frames[-1] == [0x10, 0x20, 0x30, 255]).all()
+    assert (gui._frames.view.frames[-1] == [0x10, 0x20, 0x30, 255]).all()
 
 
 def test_the_rate_has_a_limit(gui, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(gui_module.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(gui_module.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
-    gui._times = []
+    monkeypatch.setattr(frames.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(frames.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    gui._frames.times = []
     for limit in (60, 4):
         gui.fps_limit = limit
         gui.show()
@@ -270,7 +270,7 @@ def test_the_rate_has_a_limit(gui, monkeypatch):
     gui.show()
     assert gui.fps_limit is None
     assert now[0] - start == pytest.approx(8 / 4)
-    assert re.fullmatch(r"test \(\d+\.\d frames/s\)", gui._view.titles[-1])
+    assert re.fullmatch(r"test \(\d+\.\d frames/s\)", gui._frames.view.titles[-1])
 
 
 @pytest.mark.parametrize(

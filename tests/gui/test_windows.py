@@ -105,8 +105,8 @@ PROGRAM = """
     gui.show()
     plt.plot([1, 2])  # the program's own plots stay out of the window
     plt.close("all")
-    window = gui._view.manager.window
-    widget = gui._view.canvas.get_tk_widget()
+    window = gui._frames.view.manager.window
+    widget = gui._frames.view.canvas.get_tk_widget()
 
     def send(*event, **how):
         widget.event_generate(*event, **how)
@@ -117,7 +117,7 @@ PROGRAM = """
             gui.circle((0.25, 0.25), radius=20, color=0xFF8800)
             gui.show()
             time.sleep(0.05)
-        print(json.dumps({"place": gui._view.place, **more}), flush=True)
+        print(json.dumps({"place": gui._frames.view.place, **more}), flush=True)
         input()
 
     send("<Motion>", x=30, y=150)
@@ -130,7 +130,7 @@ PROGRAM = """
     events = [(e.type.name, e.key, e.pos, e.delta) for e in gui.get_events()]
     send("<ButtonPress-1>", x=200, y=30)
     send("<ButtonRelease-1>", x=200, y=30)
-    show_disc(events=events, slider=slider.value, axes=len(gui._view.canvas.figure.axes))
+    show_disc(events=events, slider=slider.value, axes=len(gui._frames.view.canvas.figure.axes))
     window.geometry("700x400")
     gui.show()
     time.sleep(0.1)

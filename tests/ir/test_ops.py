@@ -157,7 +157,7 @@ CASES = [(row, t) for row in ELEMENTWISE for t in types_of(row)]
 
 @pytest.mark.parametrize("row", TABLE.values(), ids=name)
 def test_row_is_complete(row):
-    assert row.__doc__.endswith(".")
+    assert row.doc.endswith(".")
     assert TABLE[row.name] is row
     n = len(row.operands)
     if row.infer_type is None:

@@ -19,7 +19,7 @@ from diffsim.lang.host.annotations import DefaultTensor
 
 KINDS = {"F": "float", "I": "integer", "N": "number", "B": "bool", "T": "any", "b": "bool"}
 SECTION = re.compile(
-    r"^(Args|Attributes|Raises|Returns):\n((?:(?:[ ]{4}.*)?(?:\n|\Z))+)", re.MULTILINE
+    r"^(Args|Attributes|Example|Raises|Returns):\n((?:(?:[ ]{4}.*)?(?:\n|\Z))+)", re.MULTILINE
 )
 ITEM = re.compile(r"^(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*): ?", re.MULTILINE)
 
@@ -38,6 +38,8 @@ PAGES = {
     "ad": "ds.ad",
     "math": "ds.math",
     "optim": "ds.optim",
+    "linalg": "ds.linalg",
+    "algorithms": "ds.algorithms",
     "tools": "ds.tools",
     "profiler": "ds.profiler",
     "torch": "ds.torch",
@@ -248,6 +250,8 @@ def _section(match: re.Match[str]) -> str:
     body = textwrap.dedent(match[2]).strip("\n")
     if match[1] == "Returns":
         return f"**Returns:** {body}\n\n"
+    if match[1] == "Example":
+        return f"**Example:**\n\n```python\n{body}\n```\n\n"
     items = []
     for line in body.splitlines():
         if ITEM.match(line):
@@ -260,9 +264,10 @@ def _section(match: re.Match[str]) -> str:
 
 def _escaped(text: str) -> str:
     """Without signs that Markdown would take for tags, outside code."""
-    lines = []
+    lines, in_block = [], False
     for line in text.splitlines():
-        if line.startswith("    "):
+        in_block ^= line.startswith("```")
+        if line.startswith("    ") or in_block:
             lines.append(line)
             continue
         parts = re.split(r"(`[^`]*`)", line)

@@ -172,6 +172,34 @@ def _said_of_step(program: Program, wrong: Compared, options: Options) -> str:
 # ---- random directions
 
 
+def at_a_component(program: Program, wrong: Compared, options: Options) -> Compared:
+    """Find, by halving a field of many numbers, one number of those that make a direction's derivative wrong.
+
+    Each half of a wrong sum is looked at by itself, and the one that is wrong by more halved again.
+    """
+    f, o = wrong.input, wrong.output
+    by_tape = program.pull_back({o: np.ones(size(o))})[f]
+    h = differences.step_of(program, options.differences, f, options.eps)
+    slopes = differences.SCHEMES[options.differences].slopes
+    along = np.random.default_rng(options.seed).standard_normal(size(f))
+    numbers = np.arange(size(f))
+    while len(numbers) > 1:
+        halves = np.array_split(numbers, 2)
+        errors = []
+        for half in halves:
+            part = np.zeros(size(f))
+            part[half] = along[half]
+            slope = float(slopes(program, {f: part}, h)[program.outputs.index(o)].sum())
+            errors.append(abs(slope - float(by_tape @ part)))
+        numbers = halves[int(np.argmax(errors))]
+    column = int(numbers[0])
+    found = differences.column(program, options.differences, f, column, options.eps)
+    by_steps = np.full((1, size(f)), np.nan)
+    by_steps[0, column] = found[program.outputs.index(o)].sum()
+    seen = np.arange(size(f))[None] == column
+    return Compared(f, o, by_tape[None], by_steps, seen, seen)
+
+
 def compare_directions(program: Program, options: Options) -> list[Compared]:
     """Compare w . J v for random w and v: one backward pass and two runs decide about a whole matrix.
 

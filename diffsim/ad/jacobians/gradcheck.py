@@ -9,6 +9,7 @@ from diffsim.ad.jacobians.arguments import Mask, Subject, either, need_step, sub
 from diffsim.ad.jacobians.comparison import (
     Compared,
     Options,
+    at_a_component,
     compare,
     compare_directions,
     explain,
@@ -16,7 +17,7 @@ from diffsim.ad.jacobians.comparison import (
 from diffsim.ad.jacobians.differences import SCHEMES
 from diffsim.ad.jacobians.launches import launches_of, subject_of
 from diffsim.ad.jacobians.plots import plot_errors
-from diffsim.ad.jacobians.program import Program, size
+from diffsim.ad.jacobians.program import Program, RecordedBlock, size
 from diffsim.ad.jacobians.report import Row, Table
 from diffsim.ad.tape import Tape
 from diffsim.errors import ArgumentError, AutodiffError, OptionError, Span, shown
@@ -27,6 +28,8 @@ from diffsim.runtime.kernels.kernel import BoundKernel, Kernel
 from diffsim.runtime.observe.display import display
 
 _MOST_DIRECTIONS = 10**6
+_MOST_EACH = 100
+"""Numbers of a field up to which a tape compares the gradient of each (`Tape(grad_check=...)`)."""
 
 
 @checked
@@ -201,6 +204,24 @@ def gradcheck_tape(
         absolute=plot_absolute_error,
         left_out=bool(launches) and not wanted,
     )
+
+
+def compare_block(tape: Tape) -> None:
+    """Compare the gradients that a tape has computed with differences; raise AutodiffError where they differ.
+
+    All of a field with few numbers; of one with many along random directions.
+    """
+    few = [f for f in tape.compared if size(f) <= _MOST_EACH]
+    many = [f for f in tape.compared if size(f) > _MOST_EACH]
+    for fields, how, directions in ((few, compare, 0), (many, compare_directions, 3)):
+        program, options = RecordedBlock(tape, fields), Options(directions=directions)
+        for found in how(program, options):
+            if found.bad.any():
+                wrong = at_a_component(program, found, options) if directions else found
+                raise explain(program, wrong, Options(), "")
+
+
+Tape.compare = compare_block
 
 
 class _Check:

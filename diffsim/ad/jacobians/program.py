@@ -14,10 +14,13 @@ import numpy as np
 from diffsim.ad.forward import MOST, FwdMode, latest_block_kept
 from diffsim.ad.jacobians.arguments import Subject, limit, offsets
 from diffsim.ad.jacobians.paths import check_paths
+from diffsim.ad.record.entries import all_written
 from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.snapshot import StartSnapshot, run_perturbed
+from diffsim.ad.replay.program import Replay
 from diffsim.ad.tape import Tape
+from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
@@ -151,6 +154,56 @@ class Program:
     def unmoved(self) -> list[np.ndarray]:
         """Return the outputs of the recorded run."""
         return [f.to_numpy(dtype=np.float64).reshape(-1) for f in self.outputs]
+
+
+class RecordedBlock(Program):
+    """The block of a tape with a loss, after its backward pass; it is run again as a replay."""
+
+    def __init__(self, tape: Tape, inputs: Sequence[Field]) -> None:
+        loss, start = tape.loss, tape.recorder.snapshot
+        assert loss is not None
+        assert start is not None
+        self.tape, self.start = tape, start
+        self.inputs, self.outputs, self.names = list(inputs), [loss], {}
+        self.pairs = [(f, loss) for f in inputs]
+        self.passes = self.runs = 0
+        self._gradients = []
+        for f in inputs:
+            _check_not_set(tape, f)
+            start.note(f)
+        try:
+            replay = Replay(tape.entries, tape.generation, all_written(tape.entries.firsts()))
+            replay.check()
+        except AutodiffError as why:
+            raise AutodiffError(
+                f"grad_check runs the block of the tape again, and {why.message}",
+                why.span or Span.of_caller(),
+                hint="leave grad_check out, and call ds.ad.gradcheck for a function that does the same",
+            ) from None
+        self.run = replay.forward
+
+    def __exit__(self, *exc: object) -> None:
+        """Leave the fields as they are: each run has put them back."""
+
+    def pull_back(self, seeds: Mapping[Field, np.ndarray]) -> Arrays:
+        """Return the gradients that the tape has computed, times the seed of the loss."""
+        (seed,) = seeds.values()
+        found = {}
+        for f in self.inputs:
+            assert f.adjoint is not None
+            found[f] = f.adjoint.to_numpy(dtype=np.float64).reshape(-1) * float(seed.reshape(()))
+        return found
+
+
+def _check_not_set(tape: Tape, f: Field) -> None:
+    """Refuse an input that Python sets in the block: a replay would undo the step of a difference."""
+    for entry in tape.entries.firsts():
+        if entry.may_be_input and f in entry.writes():
+            raise AutodiffError(
+                f"grad_check moves {f.name} before the block, which sets it to what it was",
+                f.versions.written_by(None)[1] or Span.of_caller(),
+                hint=f"set {f.name} before the block",
+            )
 
 
 def _put_back(kept: Sequence[Saved]) -> None:

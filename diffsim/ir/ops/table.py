@@ -111,6 +111,7 @@ truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero
                   vjp=ZERO, continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)], public=False)
 
 raw_mod: Op = op("raw_mod", "I I -> I", "Integer remainder with the sign of x1, as in C; 0 if x2 is 0.",
+                 example=("ds.raw_mod(-7, 2)", "-1"),
                  ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
                  lowering=Expand(truncated_remainder), vjp=ZERO,
                  continuation=BY_REAL_PART, sample=[(-9, 9), (1, 4)])
@@ -131,6 +132,7 @@ neg: Op = op("neg", "N -> N", "Negative.",
 # abs of floats is one instruction that clears the sign bit, also of -0.0 and NaN; a select would
 # keep them.
 absolute: Op = op("abs", "N -> N", "Absolute value; derivative 0 at 0.",
+                  example=("ds.abs(-2.5)", "2.5"),
                   ref=np.abs, lowering=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
                   vjp=(lambda g, x, y: times(g, sign(x)),),
                   continuation=continuation.absolute, sample=[(-4, 4)])
@@ -141,17 +143,20 @@ fabs: Op = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
               continuation=continuation.absolute, sample=[(-4, 4)], public=False)
 
 sign: Op = op("sign", "N -> N", "-1, 0 or 1; NaN of NaN.",
+              example=("ds.sign(-3.0)", "-1.0"),
               ref=np.sign, lowering=Expand(sign_of), vjp=ZERO, continuation=BY_REAL_PART, sample=[(0.5, 4)])
 
 # NaN counts as missing (IEEE 754-2008 minNum), as in NumPy's fmin. The two rules share one
 # condition, so that at a tie the whole derivative goes to one side and none is lost or doubled.
 minimum: Op = op("min", "N N -> N", "Smaller of two; at a tie the derivative goes to the first.",
+                 example=("ds.min(3, 1, 2)", "1"),
                  ref=np.fmin, lowering=LLVMIntrinsic(f="minnum", i="smin", u="umin"),
                  vjp=(lambda g, a, b, y: select(a <= b, g, 0.0),
                         lambda g, a, b, y: select(a <= b, 0.0, g)),
                  continuation=continuation.minimum, sample=[(-4, 4), (-4, 4)])
 
 maximum: Op = op("max", "N N -> N", "Larger of two; at a tie the derivative goes to the first.",
+                 example=("ds.max(3.0, 1.5)", "3.0"),
                  ref=np.fmax, lowering=LLVMIntrinsic(f="maxnum", i="smax", u="umax"),
                  vjp=(lambda g, a, b, y: select(a >= b, g, 0.0),
                         lambda g, a, b, y: select(a >= b, 0.0, g)),
@@ -160,19 +165,23 @@ maximum: Op = op("max", "N N -> N", "Larger of two; at a tie the derivative goes
 # ---- rounding
 
 floor: Op = op("floor", "F -> F", "Largest whole number not above.",
+               example=("ds.floor(-1.5), ds.floor(-1.5, ds.i32)", "-2.0 -2"),
                ref=np.floor, lowering=LLVMIntrinsic(f="floor"), vjp=ZERO,
                continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 ceil: Op = op("ceil", "F -> F", "Smallest whole number not below.",
+              example=("ds.ceil(1.25), ds.ceil(1.25, ds.i32)", "2.0 2"),
               ref=np.ceil, lowering=LLVMIntrinsic(f="ceil"), vjp=ZERO,
               continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 # roundeven, not rint: the same in every rounding mode, and without floating-point exceptions.
 rint: Op = op("round", "F -> F", "Nearest whole number, halves to even.",
+              example=("ds.round(2.5), ds.round(3.5, ds.i32)", "2.0 4"),
               ref=np.rint, lowering=LLVMIntrinsic(f="roundeven"), vjp=ZERO,
               continuation=BY_REAL_PART, sample=[(-4, 4)])
 
 trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
+               example=("ds.trunc(-1.5)", "-1.0"),
                ref=np.trunc, lowering=LLVMIntrinsic(f="trunc"), vjp=ZERO,
                continuation=BY_REAL_PART, sample=[(-4, 4)])
 
@@ -181,17 +190,20 @@ trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
 # The inner select keeps the division from 0 / 0: a select evaluates both sides, and a second
 # derivative would multiply the untaken one's infinity by 0.
 sqrt: Op = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
+              example=("ds.sqrt(9.0)", "3.0"),
               ref=np.sqrt, lowering=LLVMIntrinsic(f="sqrt"),
               vjp=(lambda g, x, y: select(y > 0, 0.5 * g / select(y > 0, y, 1.0), 0.0),),
               continuation=ANALYTIC, sample=[(0.1, 9)])
 
 rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
+               example=("ds.rsqrt(4.0)", "0.5"),
                ref=lambda x: 1 / np.sqrt(x), lowering=Math("rsqrt", lambda x: 1.0 / sqrt(x)),
                vjp=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),),
                continuation=ANALYTIC, sample=[(0.1, 9)])
 
 power: Op = op("pow", "F F -> F", "base to the power exponent. Where a derivative has no finite value "
                "(base = 0 with exponent < 1, the logarithm at base <= 0) it is 0.",
+               example=("ds.pow(2.0, -1.0)", "0.5"),
                ref=power_reference, lowering=Math("pow"),
                vjp=(lambda g, x, p, y: unless_zero(g, select(
                           ne(x, 0) | (p >= 1),
@@ -207,18 +219,22 @@ int_pow: Op = op("int_pow", "I I -> I", "Integer to the power of an integer; to 
                  vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4), (0, 9)], public=False)
 
 exp: Op = op("exp", "F -> F", "Exponential.",
+             example=("ds.exp(1.0)", "2.71828..."),
              ref=np.exp, lowering=Math("exp"),
              vjp=(lambda g, x, y: unless_zero(g, g * y),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 log: Op = op("log", "F -> F", "Natural logarithm.",
+             example=("ds.log(ds.math.e)", "1.0"),
              ref=np.log, lowering=Math("log"),
              vjp=(lambda g, x, y: unless_zero(g, g / x),), continuation=ANALYTIC, sample=[(0.1, 9)])
 
 exp2: Op = op("exp2", "F -> F", "2 to the power x.",
+              example=("ds.exp2(3.0)", "8.0"),
               ref=np.exp2, lowering=Math("exp2"),
               vjp=(lambda g, x, y: unless_zero(g, g * y * _LN_2),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 log2: Op = op("log2", "F -> F", "Logarithm to the base 2.",
+              example=("ds.log2(8.0)", "3.0"),
               ref=np.log2, lowering=Math("log2"),
               vjp=(lambda g, x, y: unless_zero(g, g / (x * _LN_2)),),
               continuation=ANALYTIC, sample=[(0.1, 9)])
@@ -226,36 +242,43 @@ log2: Op = op("log2", "F -> F", "Logarithm to the base 2.",
 # ---- angles [rad]
 
 sin: Op = op("sin", "F -> F", "Sine of x [rad].",
+             example=("ds.sin(ds.math.pi / 2)", "1.0"),
              ref=np.sin, lowering=Math("sin"),
              vjp=(lambda g, x, y: unless_zero(g, g * cos(x)),), continuation=ANALYTIC, sample=[(-6, 6)])
 
 cos: Op = op("cos", "F -> F", "Cosine of x [rad].",
+             example=("ds.cos(ds.math.pi)", "-1.0"),
              ref=np.cos, lowering=Math("cos"),
              vjp=(lambda g, x, y: unless_zero(g, -g * sin(x)),), continuation=ANALYTIC, sample=[(-6, 6)])
 
 # By y rather than x: no second call of a trigonometric function.
 tan: Op = op("tan", "F -> F", "Tangent of x [rad].",
+             example=("ds.tan(ds.math.pi / 3) ** 2", "2.9999..."),
              ref=np.tan, lowering=Math("tan"),
              vjp=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),),
              continuation=ANALYTIC, sample=[(-1.2, 1.2)])
 
 asin: Op = op("asin", "F -> F", "Arc sine [rad]; derivative 0 at -1 and 1.",
+              example=("ds.asin(1.0) / ds.math.pi", "0.5"),
               ref=np.arcsin, lowering=Math("asin"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
                                             0.0),), continuation=ANALYTIC, sample=[(-0.9, 0.9)])
 
 acos: Op = op("acos", "F -> F", "Arc cosine [rad]; derivative 0 at -1 and 1.",
+              example=("ds.acos(-1.0) / ds.math.pi", "1.0"),
               ref=np.arccos, lowering=Math("acos"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, -g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
                                             0.0),), continuation=ANALYTIC, sample=[(-0.9, 0.9)])
 
 atan: Op = op("atan", "F -> F", "Arc tangent [rad].",
+              example=("ds.atan(1.0) / ds.math.pi", "0.25"),
               ref=np.arctan, lowering=Math("atan"),
               vjp=(lambda g, x, y: mask_zero_adjoint(g, g / (1.0 + x * x)),),
               continuation=ANALYTIC, sample=[(-4, 4)])
 
 atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x2, x1), as in atan2(y, x); derivative 0 "
                "at the origin.",
+               example=("ds.atan2(1.0, -1.0) / ds.math.pi", "0.75"),
                ref=np.arctan2, lowering=Math("atan2"),
                vjp=(lambda g, v, u, y: unless_zero(g, select(
                           u * u + v * v > 0, g * u / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0)),
@@ -264,42 +287,50 @@ atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x2, x1), as in at
                continuation=continuation.atan2, sample=[(0.5, 4), (0.5, 4)])
 
 sinh: Op = op("sinh", "F -> F", "Hyperbolic sine.",
+              example=("ds.sinh(0.0), ds.sinh(1.0)", "0.0 1.17520..."),
               ref=np.sinh, lowering=Math("sinh"),
               vjp=(lambda g, x, y: unless_zero(g, g * cosh(x)),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 cosh: Op = op("cosh", "F -> F", "Hyperbolic cosine.",
+              example=("ds.cosh(0.0), ds.cosh(1.0)", "1.0 1.54308..."),
               ref=np.cosh, lowering=Math("cosh"),
               vjp=(lambda g, x, y: unless_zero(g, g * sinh(x)),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent.",
+              example=("ds.tanh(0.0), ds.tanh(20.0)", "0.0 1.0"),
               ref=np.tanh, lowering=Math("tanh"),
               vjp=(lambda g, x, y: times(g, 1.0 - y * y),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 # ---- the error function and the gamma function
 
 erf: Op = op("erf", "F -> F", "Error function.",
+             example=("ds.erf(0.0), ds.erf(1.0)", "0.0 0.84270..."),
              ref=gamma.erf_reference, lowering=Math("erf"),
              vjp=(lambda g, x, y: times(g, _2_BY_ROOT_PI * exp(-x * x)),),
              continuation=continuation.erf, sample=[(-3, 3)])
 
 erfc: Op = op("erfc", "F -> F", "1 - erf(x), exact where erf(x) is nearly 1.",
+              example=("ds.erfc(0.0), ds.erfc(1.0)", "1.0 0.15729..."),
               ref=gamma.erfc_reference, lowering=Math("erfc"),
               vjp=(lambda g, x, y: times(g, -_2_BY_ROOT_PI * exp(-x * x)),),
               continuation=continuation.erfc, sample=[(-3, 3)])
 
 lgamma: Op = op("lgamma", "F -> F", "Logarithm of the absolute value of the gamma function; infinite at "
                 "0, -1, -2, ...",
+                example=("ds.lgamma(5.0), ds.log(24.0)", "3.17805... 3.17805..."),
                 ref=gamma.lgamma_reference, lowering=Math("lgamma"),
                 vjp=(lambda g, x, y: unless_zero(g, g * digamma(x)),),
                 continuation=continuation.lgamma, sample=[(0.1, 9)])
 
 digamma: Op = op("digamma", "F -> F", "Derivative of lgamma; infinite at 0, NaN at -1, -2, ...",
+                 example=("ds.digamma(1.0)", "-0.57721..."),
                  ref=gamma.digamma_reference, lowering=Expand(gamma.digamma),
                  vjp=(lambda g, x, y: unless_zero(g, g * trigamma(x)),),
                  continuation=continuation.digamma, sample=[(0.1, 20)])
 
 # The polygamma functions go on for ever; a refusal that names the reason ends the chain here.
 trigamma: Op = op("trigamma", "F -> F", "Derivative of digamma; infinite at 0, -1, -2, ...",
+                  example=("ds.trigamma(1.0), ds.math.pi**2 / 6", "1.64493... 1.64493..."),
                   ref=gamma.trigamma_reference, lowering=Expand(gamma.trigamma),
                   vjp=NotDifferentiable("ds.trigamma has no derivative here",
                                "a third derivative of ds.lgamma is out of reach; ds.stop_grad(...) around "
@@ -365,14 +396,19 @@ int_shr: Op = op("int_shr", "I I -> I", "Shift right by less than the width.", r
 # The untaken side gets an adjoint of exactly 0; the guards of `formulas.py` keep it 0 from there
 # on.
 select: Op = op("select", "B T T -> T", "x1 where cond holds, else x2; both are evaluated.",
+                example=("ds.select(2 > 1, 10.0, 20.0)", "10.0"),
                 ref=np.where, lowering=CUSTOM_LOWERING,
                 vjp=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0),
                        lambda g, c, a, b, y: select(c, 0.0, g)),
                 moves=True, continuation=ANALYTIC, sample=[(0, 1), (-4, 4), (-4, 4)])
 
-isnan: Op = op("isnan", "F -> b", "Whether it is not a number.", ref=np.isnan,
+isnan: Op = op("isnan", "F -> b", "Whether it is not a number.",
+               example=("ds.isnan(ds.math.nan), ds.isnan(1.0)", "True False"),
+               ref=np.isnan,
                lowering=Expand(lambda x: ne(x, x)), vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4)])
-isinf: Op = op("isinf", "F -> b", "Whether it is infinite.", ref=np.isinf,
+isinf: Op = op("isinf", "F -> b", "Whether it is infinite.",
+               example=("ds.isinf(-ds.math.inf)", "True"),
+               ref=np.isinf,
                lowering=Expand(lambda x: eq(fabs(x), float("inf"))), vjp=ZERO,
              continuation=BY_REAL_PART, sample=[(-4, 4)])
 

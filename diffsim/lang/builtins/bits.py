@@ -102,6 +102,8 @@ def _of_bits(
     in_numpy: Callable[..., np.ndarray],
     parameters: tuple[str, ...],
     module: str = "ds.math",
+    *,
+    example: str,
 ) -> Intrinsic:
     """Make an intrinsic of integers."""
     call = f"{module}.{name}({', '.join(parameters)})"
@@ -139,11 +141,16 @@ def _of_bits(
             return Matrix(made.tolist())
         return made[()] if isinstance(args[0], (np.ndarray, np.generic)) else int(made)
 
-    return Intrinsic(name, doc, in_kernel, in_python, ", ".join(parameters))
+    return Intrinsic(name, doc, in_kernel, in_python, ", ".join(parameters), example=example)
 
 
 popcnt = _of_bits(
-    "popcnt", "The number of bits of x that are 1.", count_ones, _ones_in_python, ("x",)
+    "popcnt",
+    "The number of bits of x that are 1.",
+    count_ones,
+    _ones_in_python,
+    ("x",),
+    example="print(ds.math.popcnt(7))  # prints: 3",
 )
 clz = _of_bits(
     "clz",
@@ -151,6 +158,7 @@ clz = _of_bits(
     leading_zeros,
     _zeros_in_python,
     ("x",),
+    example="print(ds.math.clz(1))  # prints: 31",
 )
 bit_shr = _of_bits(
     "bit_shr",
@@ -159,6 +167,7 @@ bit_shr = _of_bits(
     _shift_in_python,
     ("x1", "x2"),
     module="ds",
+    example="print(ds.bit_shr(-1, 28))  # prints: 15",
 )
 
 
@@ -221,4 +230,7 @@ bit_cast = Intrinsic(
     _bit_cast,
     _bit_cast_in_python,
     "obj, dtype",
+    example="""
+        print(hex(ds.bit_cast(1.0, ds.i32)))  # prints: 0x3f800000
+    """,
 )

@@ -52,6 +52,16 @@ static_assert = Intrinsic(
     _static_assert,
     only_in_kernels("static_assert"),
     "cond, msg=None",
+    example="""
+        x = ds.field(ds.i32, shape=4)
+
+        @ds.kernel
+        def compute() -> ds.i32:
+            ds.static_assert(x.shape[0] > 1, "x is too short")
+            return x.shape[0]
+
+        print(compute())  # prints: 4
+    """,
 )
 
 
@@ -67,6 +77,16 @@ static_print = Intrinsic(
     _static_print,
     print,
     "*args, sep=' ', end='\\n'",
+    example="""
+        @ds.kernel
+        def compute(a: ds.f32) -> ds.f32:
+            ds.static_print("squaring", a)
+            return a * a
+
+        print(compute(3.0))
+        # prints: squaring <an f32>
+        # prints: 9.0
+    """,
 )
 
 
@@ -90,6 +110,18 @@ def _hint(name: str, what: str) -> Intrinsic:
         handler,
         only_in_kernels(name),
         "*args",
+        example=f"""
+            x = ds.field(ds.i32, shape=4)
+
+            @ds.kernel
+            def compute():
+                ds.{name}(x)
+                for i in x:
+                    x[i] = 2 * i
+
+            compute()
+            print(x[3])  # prints: 6
+        """,
     )
 
 
@@ -98,7 +130,7 @@ cache_read_only = _hint("cache_read_only", "read a field through a GPU's read-on
 mesh_local = _hint("mesh_local", "keep attributes of a mesh in the shared memory of a GPU's blocks")
 
 
-def _first(name: str, doc: str, parameters: str) -> Intrinsic:
+def _first(name: str, doc: str, parameters: str, call: str) -> Intrinsic:
     """Make a promise about an index, which is the index itself."""
 
     def handler(
@@ -112,7 +144,24 @@ def _first(name: str, doc: str, parameters: str) -> Intrinsic:
             )
         return args[0]
 
-    return Intrinsic(name, doc, handler, only_in_kernels(name), parameters)
+    return Intrinsic(
+        name,
+        doc,
+        handler,
+        only_in_kernels(name),
+        parameters,
+        example=f"""
+            x = ds.field(ds.i32, shape=4)
+
+            @ds.kernel
+            def compute():
+                for i in x:
+                    x[{call}] = 2 * i
+
+            compute()
+            print(x[3])  # prints: 6
+        """,
+    )
 
 
 loop_unique = _first(
@@ -120,9 +169,11 @@ loop_unique = _first(
     "Taichi's promise that a value is another one in each iteration: the value itself. For gradients "
     "`ds.loop_config(independent=True)` promises it, which `debug=True` checks.",
     "val, covers=None",
+    "ds.loop_unique(i)",
 )
 assume_in_range = _first(
     "assume_in_range",
     "Taichi's promise that a value lies in a range: the value itself, as the compiler finds ranges.",
     "val, base, low, high",
+    "ds.assume_in_range(i, 0, 0, 4)",
 )

@@ -114,6 +114,16 @@ static = Intrinsic(
     _static,
     lambda x: x,  # in Python everything is known
     "x, *xs",
+    example="""
+        @ds.kernel
+        def compute() -> ds.i32:
+            total = 0
+            for i in ds.static(range(3)):  # written out three times
+                total += i
+            return total
+
+        print(compute())  # prints: 3
+    """,
 )
 
 
@@ -151,6 +161,17 @@ ndrange = Intrinsic(
     _ndrange,
     _ndrange_in_python,
     "*args",
+    example="""
+        x = ds.field(ds.i32, shape=(2, 4))
+
+        @ds.kernel
+        def compute():
+            for i, j in ds.ndrange(2, (1, 3)):
+                x[i, j] = 1
+
+        compute()
+        print(x.to_numpy().tolist())  # prints: [[0, 1, 1, 0], [0, 1, 1, 0]]
+    """,
 )
 
 
@@ -172,6 +193,17 @@ grouped = Intrinsic(
     _grouped,
     only_in_kernels("grouped"),
     "x",
+    example="""
+        x = ds.field(ds.i32, shape=(2, 3))
+
+        @ds.kernel
+        def compute():
+            for I in ds.grouped(x):
+                x[I] = I.sum()
+
+        compute()
+        print(x.to_numpy().tolist())  # prints: [[0, 1, 2], [1, 2, 3]]
+    """,
 )
 
 
@@ -245,6 +277,18 @@ loop_config = Intrinsic(
     only_in_kernels("loop_config"),
     "*, block_dim=None, serialize=False, parallelize=None, block_dim_adaptive=True, "
     "bit_vectorize=False, name='', independent=False",
+    example="""
+        x = ds.field(ds.i32, shape=4)
+
+        @ds.kernel
+        def compute():
+            ds.loop_config(serialize=True)
+            for i in range(1, 4):
+                x[i] = x[i - 1] + 2
+
+        compute()
+        print(x.to_numpy())  # prints: [0 2 4 6]
+    """,
 )
 
 # ---- conversion
@@ -274,13 +318,16 @@ cast = Intrinsic(
     _cast,
     _cast_in_python,
     "obj, dtype",
+    example="""
+        print(ds.cast(2.75, ds.i32), ds.cast(ds.Vector([1.5, -1.5]), ds.i32))  # prints: 2 [1, -1]
+    """,
 )
 
 # ---- atomics
 
 
-def _atomic(op: str, name: str, doc: str) -> Intrinsic:
-    """Make the intrinsic of an atomic update."""
+def _atomic(op: str, name: str, what: str, made: int) -> Intrinsic:
+    """Make the intrinsic of an atomic update, which makes this number of 12 and 10."""
 
     def handler(
         cx: TranslationContext, node: ast.Call, args: list[ast.expr], kwargs: dict[str, Evaluated]
@@ -321,7 +368,18 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
         # rule serves for both in adjoints and reductions.
         return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
 
-    return Intrinsic(name, doc, handler, only_in_kernels(name), "x, y", lazy=True)
+    doc = f"Atomically {what} an element of a field, and return its value before: `ds.{name}(x[i], v)`."
+    example = f"""
+        x = ds.field(ds.i32, shape=())
+        x[None] = 12
+
+        @ds.kernel
+        def update() -> ds.i32:
+            return ds.{name}(x[None], 10)
+
+        print(update(), x[None])  # prints: 12 {made}
+    """
+    return Intrinsic(name, doc, handler, only_in_kernels(name), "x, y", lazy=True, example=example)
 
 
 def _multiplied(
@@ -378,15 +436,14 @@ def _on_local(
     return old
 
 
-_DOC = "Indivisibly {} an element of a field, and return what it was before: `ds.{}(x[i], v)`."
-atomic_add = _atomic("add", "atomic_add", _DOC.format("add to", "atomic_add"))
-atomic_sub = _atomic("add", "atomic_sub", _DOC.format("subtract from", "atomic_sub"))
-atomic_min = _atomic("min", "atomic_min", _DOC.format("lower", "atomic_min"))
-atomic_max = _atomic("max", "atomic_max", _DOC.format("raise", "atomic_max"))
-atomic_mul = _atomic("mul", "atomic_mul", _DOC.format("multiply", "atomic_mul"))
-atomic_and = _atomic("and", "atomic_and", _DOC.format("and bits into", "atomic_and"))
-atomic_or = _atomic("or", "atomic_or", _DOC.format("or bits into", "atomic_or"))
-atomic_xor = _atomic("xor", "atomic_xor", _DOC.format("xor bits into", "atomic_xor"))
+atomic_add = _atomic("add", "atomic_add", "add v to", 12 + 10)
+atomic_sub = _atomic("add", "atomic_sub", "subtract v from", 12 - 10)
+atomic_min = _atomic("min", "atomic_min", "store the smaller of v and", 10)
+atomic_max = _atomic("max", "atomic_max", "store the larger of v and", 12)
+atomic_mul = _atomic("mul", "atomic_mul", "multiply by v", 12 * 10)
+atomic_and = _atomic("and", "atomic_and", "store the bitwise and of v and", 12 & 10)
+atomic_or = _atomic("or", "atomic_or", "store the bitwise or of v and", 12 | 10)
+atomic_xor = _atomic("xor", "atomic_xor", "store the bitwise exclusive or of v and", 12 ^ 10)
 
 # ---- numbers of the type of others
 
@@ -418,7 +475,9 @@ def _like(name: str, number: int) -> Intrinsic:
         return zeros * 0 + number
 
     text = f"{number} of the type of a value, in every element: `ds.{name}(x)`."
-    return Intrinsic(name, text, in_kernel, in_python, "x")
+    made = [float(number)] * 2
+    example = f"print(ds.{name}(ds.Vector([3.0, 4.0])), ds.{name}(7))  # prints: {made} {number}"
+    return Intrinsic(name, text, in_kernel, in_python, "x", example=example)
 
 
 zero = _like("zero", 0)
@@ -482,6 +541,18 @@ random = Intrinsic(
     _random,
     only_in_kernels("random"),
     "dtype=float",
+    example="""
+        x = ds.field(ds.f32, shape=1000)
+
+        @ds.kernel
+        def compute():
+            for i in x:
+                x[i] = ds.random()
+
+        compute()
+        a = x.to_numpy()
+        print(a.min() >= 0.0, a.max() < 1.0)  # prints: True True
+    """,
 )
 
 
@@ -506,6 +577,17 @@ randn = Intrinsic(
     _randn,
     only_in_kernels("randn"),
     "dt=None",
+    example="""
+        x = ds.field(ds.f32, shape=1000)
+
+        @ds.kernel
+        def compute():
+            for i in x:
+                x[i] = ds.randn()
+
+        compute()
+        print(abs(x.to_numpy().mean()) < 0.2)  # prints: True
+    """,
 )
 
 
@@ -537,4 +619,17 @@ stop_grad = Intrinsic(
     _stop_grad,
     lambda x: runtime().stop_grad(x),
     "x",
+    example="""
+        x = ds.field(ds.f32, shape=(), needs_grad=True)
+        y = ds.field(ds.f32, shape=(), needs_grad=True)
+        x[None] = 3.0
+
+        @ds.kernel
+        def compute():
+            y[None] += x[None] * ds.stop_grad(x[None])
+
+        with ds.Tape(y):
+            compute()
+        print(y[None], x.grad[None])  # prints: 9.0 3.0
+    """,
 )

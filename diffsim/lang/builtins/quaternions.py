@@ -19,12 +19,23 @@ from diffsim.lang.types.linalg import elements, pack, shape
 
 
 def quat_identity() -> Any:
-    """The quaternion (0, 0, 0, 1), which turns nothing."""
+    """The quaternion (0, 0, 0, 1), which turns nothing.
+
+    Example:
+        q = ds.math.quat_identity()
+        print(ds.math.quat_rotate(q, ds.Vector([1.0, 2.0, 3.0])))  # prints: [1.0, 2.0, 3.0]
+    """
     return np.array([0.0, 0.0, 0.0, 1.0])
 
 
 def quat_mul(p: Any, q: Any) -> Any:
-    """The product of two quaternions: the rotation q, and then p."""
+    """The product of two quaternions: the rotation q, and then p.
+
+    Example:
+        q = ds.math.quat_from_axis_angle(ds.Vector([0.0, 0.0, 1.0]), ds.math.pi / 2)
+        half = ds.math.quat_mul(q, q)
+        print(ds.round(ds.math.quat_rotate(half, ds.Vector([1.0, 2.0, 3.0]))))  # prints: [-1.0, -2.0, 3.0]
+    """
     (a, b, c, d), (x, y, z, w) = _quat(p), _quat(q)
     return pack(
         [
@@ -38,19 +49,32 @@ def quat_mul(p: Any, q: Any) -> Any:
 
 
 def quat_inverse(q: Any) -> Any:
-    """The conjugate, which is the inverse of a quaternion of length 1."""
+    """The conjugate, which is the inverse of a quaternion of length 1.
+
+    Example:
+        print(ds.math.quat_inverse(ds.Vector([0.5, 0.5, 0.5, 0.5])))  # prints: [-0.5, -0.5, -0.5, 0.5]
+    """
     x, y, z, w = _quat(q)
     return pack([-x, -y, -z, w], (4,))
 
 
 def quat_from_axis_angle(axis: Any, angle: Any) -> Any:
-    """The rotation about an axis of length 1 by the angle [rad], by the right hand rule."""
+    """The rotation about an axis of length 1 by the angle [rad], by the right hand rule.
+
+    Example:
+        q = ds.math.quat_from_axis_angle(ds.Vector([0.0, 0.0, 1.0]), ds.math.pi / 2)
+        print(ds.round(ds.math.quat_rotate(q, ds.Vector([1.0, 0.0, 0.0]))))  # prints: [0.0, 1.0, 0.0]
+    """
     s = sin(0.5 * angle)
     return pack([*(a * s for a in _vector(axis)), cos(0.5 * angle)], (4,))
 
 
 def quat_axis(q: Any) -> Any:
-    """The axis of a rotation by an angle from 0 to pi; 0, with derivative 0, where it turns nothing."""
+    """The axis of a rotation by an angle from 0 to pi; 0, with derivative 0, where it turns nothing.
+
+    Example:
+        print(ds.math.quat_axis(ds.Vector([0.0, 1.0, 0.0, 0.0])))  # prints: [0.0, 1.0, 0.0]
+    """
     x, y, z, w = _quat(q)
     length = sqrt(x * x + y * y + z * z)
     # The same rotation has two quaternions: the axis belongs to that with w >= 0.
@@ -59,25 +83,44 @@ def quat_axis(q: Any) -> Any:
 
 
 def quat_angle(q: Any) -> Any:
-    """The angle of a rotation [rad], from 0 to pi."""
+    """The angle of a rotation [rad], from 0 to pi.
+
+    Example:
+        print(ds.math.quat_angle(ds.Vector([0.0, 1.0, 0.0, 0.0])) == ds.math.pi)  # prints: True
+    """
     x, y, z, w = _quat(q)
     return 2.0 * atan2(sqrt(x * x + y * y + z * z), select(w < 0.0, -w, w))
 
 
 def quat_rotate(q: Any, v: Any) -> Any:
-    """The vector v after the rotation."""
+    """The vector v after the rotation.
+
+    Example:
+        half_turn = ds.Vector([0.0, 0.0, 1.0, 0.0])  # about z
+        print(ds.math.quat_rotate(half_turn, ds.Vector([1.0, 2.0, 3.0])))  # prints: [-1.0, -2.0, 3.0]
+    """
     x, y, z, w = _quat(q)
     return _rotated([x, y, z], w, v)
 
 
 def quat_rotate_inv(q: Any, v: Any) -> Any:
-    """The vector v before the rotation."""
+    """The vector v before the rotation.
+
+    Example:
+        q = ds.math.quat_from_axis_angle(ds.Vector([0.0, 0.0, 1.0]), ds.math.pi / 2)
+        print(ds.round(ds.math.quat_rotate_inv(q, ds.Vector([0.0, 1.0, 0.0]))))  # prints: [1.0, 0.0, 0.0]
+    """
     x, y, z, w = _quat(q)
     return _rotated([-x, -y, -z], w, v)
 
 
 def quat_to_matrix(q: Any) -> Any:
-    """The 3 x 3 matrix of the rotation."""
+    """The 3 x 3 matrix of the rotation.
+
+    Example:
+        half_turn = ds.Vector([0.0, 0.0, 1.0, 0.0])  # about z
+        print(ds.math.quat_to_matrix(half_turn)[0, 0])  # prints: -1.0
+    """
     x, y, z, w = _quat(q)
     rows = [
         [w * w + x * x - y * y - z * z, 2.0 * (x * y - w * z), 2.0 * (x * z + w * y)],
@@ -88,7 +131,12 @@ def quat_to_matrix(q: Any) -> Any:
 
 
 def quat_from_matrix(m: Any) -> Any:
-    """The quaternion of a rotation's 3 x 3 matrix (S. W. Shepperd, 1978)."""
+    """The quaternion of a rotation's 3 x 3 matrix (S. W. Shepperd, 1978).
+
+    Example:
+        half_turn = ds.Matrix([[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]])
+        print(ds.math.quat_from_matrix(half_turn))  # prints: [0.0, 0.0, 1.0, 0.0]
+    """
     if shape(m) != (3, 3):
         raise ValueError(f"quat_from_matrix needs a 3 x 3 matrix, not shape {shape(m)}")
     a, b, c, d, e, f, g, h, i = elements(m)
@@ -116,7 +164,12 @@ def quat_from_matrix(m: Any) -> Any:
 
 
 def quat_rpy(roll: Any, pitch: Any, yaw: Any) -> Any:
-    """The rotation by roll about x, then pitch about y, then yaw about z [rad]."""
+    """The rotation by roll about x, then pitch about y, then yaw about z [rad].
+
+    Example:
+        q = ds.math.quat_rpy(0.0, 0.0, ds.math.pi / 2)  # a yaw
+        print(ds.round(ds.math.quat_rotate(q, ds.Vector([1.0, 0.0, 0.0]))))  # prints: [0.0, 1.0, 0.0]
+    """
     about_z, about_y, about_x = (_about(k, a) for k, a in ((2, yaw), (1, pitch), (0, roll)))
     return quat_mul(quat_mul(about_z, about_y), about_x)
 
@@ -129,7 +182,13 @@ def _about(k: int, angle: Any) -> Any:
 
 
 def quat_slerp(p: Any, q: Any, t: Any) -> Any:
-    """The rotation on the way from p (t = 0) to q (t = 1), at constant speed along the shorter arc."""
+    """The rotation on the way from p (t = 0) to q (t = 1), at constant speed along the shorter arc.
+
+    Example:
+        q = ds.math.quat_from_axis_angle(ds.Vector([0.0, 0.0, 1.0]), ds.math.pi / 2)
+        middle = ds.math.quat_slerp(ds.math.quat_identity(), q, 0.5)
+        print(ds.round(ds.math.degrees(ds.math.quat_angle(middle))))  # prints: 45.0
+    """
     x, y, z, w = _quat(quat_mul(quat_inverse(p), q))
     square = x * x + y * y + z * z
     # Of half of the angle between them: sine and cosine, of the shorter arc.
@@ -144,39 +203,75 @@ def quat_slerp(p: Any, q: Any, t: Any) -> Any:
 
 
 def transform_identity() -> Any:
-    """The transformation that changes nothing."""
+    """The transformation that changes nothing.
+
+    Example:
+        print(ds.math.transform_identity())  # prints: [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    """
     return np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
 def transform_get_translation(t: Any) -> Any:
-    """The translation of a transformation."""
+    """The translation of a transformation.
+
+    Example:
+        t = ds.Vector([1.0, 2.0, 3.0, 0.0, 0.0, 1.0, 0.0])  # half a turn about z, then a shift
+        print(ds.math.transform_get_translation(t))  # prints: [1.0, 2.0, 3.0]
+    """
     return pack(_transform(t)[0], (3,))
 
 
 def transform_get_rotation(t: Any) -> Any:
-    """The quaternion of a transformation."""
+    """The quaternion of a transformation.
+
+    Example:
+        t = ds.Vector([1.0, 2.0, 3.0, 0.0, 0.0, 1.0, 0.0])  # half a turn about z, then a shift
+        print(ds.math.transform_get_rotation(t))  # prints: [0.0, 0.0, 1.0, 0.0]
+    """
     return pack(_transform(t)[1], (4,))
 
 
 def transform_point(t: Any, p: Any) -> Any:
-    """The point p, turned and moved."""
+    """The point p, turned and moved.
+
+    Example:
+        t = ds.Vector([1.0, 2.0, 3.0, 0.0, 0.0, 1.0, 0.0])  # half a turn about z, then a shift
+        print(ds.math.transform_point(t, ds.Vector([1.0, 0.0, 0.0])))  # prints: [0.0, 2.0, 3.0]
+    """
     return transform_vector(t, p) + transform_get_translation(t)
 
 
 def transform_vector(t: Any, v: Any) -> Any:
-    """The vector v, turned."""
+    """The vector v, turned.
+
+    Example:
+        t = ds.Vector([1.0, 2.0, 3.0, 0.0, 0.0, 1.0, 0.0])  # half a turn about z, then a shift
+        print(ds.math.transform_vector(t, ds.Vector([1.0, 0.0, 0.0])))  # prints: [-1.0, 0.0, 0.0]
+    """
     return quat_rotate(transform_get_rotation(t), v)
 
 
 def transform_multiply(a: Any, b: Any) -> Any:
-    """The transformation b, and then a."""
+    """The transformation b, and then a.
+
+    Example:
+        t = ds.Vector([1.0, 2.0, 3.0, 0.0, 0.0, 1.0, 0.0])  # half a turn about z, then a shift
+        twice = ds.math.transform_multiply(t, t)
+        print(ds.math.transform_point(twice, ds.Vector([1.0, 0.0, 0.0])))  # prints: [1.0, 0.0, 6.0]
+    """
     moved = transform_point(a, transform_get_translation(b))
     turned = quat_mul(transform_get_rotation(a), transform_get_rotation(b))
     return pack([*elements(moved), *elements(turned)], (7,))
 
 
 def transform_inverse(t: Any) -> Any:
-    """The transformation that undoes another one."""
+    """The transformation that undoes another one.
+
+    Example:
+        t = ds.Vector([1.0, 2.0, 3.0, 0.0, 0.0, 1.0, 0.0])  # half a turn about z, then a shift
+        back = ds.math.transform_inverse(t)
+        print(ds.math.transform_point(back, ds.Vector([0.0, 2.0, 3.0])))  # prints: [1.0, 0.0, 0.0]
+    """
     back = quat_inverse(transform_get_rotation(t))
     return pack(
         [*(-x for x in elements(quat_rotate(back, transform_get_translation(t)))), *elements(back)],
@@ -221,6 +316,9 @@ def noise(p: Any) -> Any:
     """Smooth noise between -1 and 1 at a number or a vector of 2 or 3: sums of sines that never repeat.
 
     The sines turn in incommensurate directions, so the noise has derivatives of all orders, on every device.
+
+    Example:
+        print(-1.0 <= ds.math.noise(ds.Vector([0.25, 0.5])) <= 1.0)  # prints: True
     """
     xs = elements(p) if shape(p) else [p]
     if len(xs) > 3:

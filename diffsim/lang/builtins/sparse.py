@@ -19,8 +19,10 @@ from diffsim.lang.types.matrix import Matrix
 Emit = Callable[[TranslationContext, ast.Call, NodeLike, list[Evaluated]], Evaluated]
 
 
-def _intrinsic(name: str, parameters: tuple[str, ...], doc: str, emit: Emit) -> Intrinsic:
-    """Make an intrinsic whose first argument is a node of a tree."""
+def _intrinsic(
+    name: str, parameters: tuple[str, ...], doc: str, emit: Emit, body: str, prints: str
+) -> Intrinsic:
+    """Make an intrinsic whose first argument is a node of a tree; its example is a kernel with this body."""
 
     def in_kernel(
         cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
@@ -34,7 +36,26 @@ def _intrinsic(name: str, parameters: tuple[str, ...], doc: str, emit: Emit) -> 
             )
         return emit(cx, node, node_of(cx, args[0], node), args[1:])
 
-    return Intrinsic(name, doc, in_kernel, only_in_kernels(name), ", ".join(parameters))
+    example = _EXAMPLE.format(_LISTS if "lists" in body else _BLOCKS, body, prints)
+    return Intrinsic(
+        name, doc, in_kernel, only_in_kernels(name), ", ".join(parameters), example=example
+    )
+
+
+_BLOCKS = """x = ds.field(ds.f32)
+blocks = ds.root.pointer(ds.i, 4)
+blocks.dense(ds.i, 8).place(x)"""
+_LISTS = """x = ds.field(ds.i32)
+lists = ds.root.dense(ds.i, 4).dynamic(ds.j, 8)
+lists.place(x)"""
+_EXAMPLE = """{}
+
+@ds.kernel
+def compute() -> ds.i32:
+    {}
+
+print(compute())  # prints: {}
+"""
 
 
 def _activate(
@@ -137,24 +158,40 @@ activate = _intrinsic(
     ("node", "indices"),
     "Make a cell of a sparse node active, and those around it.",
     _activate,
+    "ds.activate(blocks, 2)\n    return ds.is_active(blocks, 2)",
+    "1",
 )
 deactivate = _intrinsic(
     "deactivate",
     ("node", "indices"),
     "Make a cell of a sparse node inactive: its elements are 0 from now on. Of a dynamic: empty a list.",
     _deactivate,
+    "x[0] = 1.0\n    ds.deactivate(blocks, 0)\n    return ds.is_active(blocks, 0)",
+    "0",
 )
 is_active = _intrinsic(
-    "is_active", ("node", "indices"), "Whether a cell of a sparse node is active.", _is_active
+    "is_active",
+    ("node", "indices"),
+    "Whether a cell of a sparse node is active.",
+    _is_active,
+    "x[20] = 1.0  # in block 2\n    return ds.is_active(blocks, 2)",
+    "1",
 )
 length = _intrinsic(
-    "length", ("node", "indices"), "The length of a list of a dynamic node.", _length
+    "length",
+    ("node", "indices"),
+    "The length of a list of a dynamic node.",
+    _length,
+    "x[1].append(7)\n    return ds.length(lists, 1)",
+    "1",
 )
 append = _intrinsic(
     "append",
     ("node", "indices", "val"),
     "Append a value to a list of a dynamic node; returns its index in the list.",
     _append,
+    "ds.append(lists, 1, 7)\n    return x[1, 0]",
+    "7",
 )
 rescale_index = Intrinsic(
     "rescale_index",
@@ -162,6 +199,10 @@ rescale_index = Intrinsic(
     _rescale,
     _rescale_in_python,
     "a, b, I",
+    example="""
+        x, coarse = ds.field(ds.f32, shape=64), ds.field(ds.f32, shape=8)
+        print(ds.rescale_index(x, coarse, [20]))  # prints: [2]
+    """,
 )
 
 
@@ -179,4 +220,18 @@ no_activate = Intrinsic(
     _no_activate,
     only_in_kernels("no_activate"),
     "*args",
+    example="""
+        x = ds.field(ds.f32)
+        blocks = ds.root.pointer(ds.i, 4)
+        blocks.dense(ds.i, 8).place(x)
+
+        @ds.kernel
+        def compute():
+            ds.no_activate(blocks)
+            for i in x:
+                x[i] += 1.0
+
+        compute()
+        print(x[0])  # prints: 0.0
+    """,
 )

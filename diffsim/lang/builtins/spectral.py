@@ -158,6 +158,10 @@ svd = Intrinsic(
     _svd,
     _in_python("svd", decompositions.svd),
     "A, dt=None",
+    example="""
+        U, sigma, V = ds.svd(ds.Matrix([[3.0, 0.0], [0.0, 2.0]]))
+        print(sigma)  # prints: [[3.0, 0.0], [0.0, 2.0]]
+    """,
 )
 
 
@@ -182,6 +186,10 @@ polar_decompose = Intrinsic(
         "polar_decompose", lambda a: _sized(decompositions.polar2, decompositions.polar3)(a)
     ),
     "A, dt=None",
+    example="""
+        R, S = ds.polar_decompose(ds.Matrix([[0.0, -2.0], [2.0, 0.0]]))
+        print(R, S)  # prints: [[0.0, -1.0], [1.0, 0.0]] [[2.0, 0.0], [0.0, 2.0]]
+    """,
 )
 
 
@@ -215,6 +223,10 @@ sym_eig = Intrinsic(
     _sym_eig,
     _in_python("sym_eig", _sym_eig_in_python),
     "A, dt=None",
+    example="""
+        values, vectors = ds.sym_eig(ds.Matrix([[2.0, 1.0], [1.0, 2.0]]))
+        print(ds.round(values))  # prints: [3.0, 1.0]
+    """,
 )
 
 
@@ -235,6 +247,10 @@ eig = Intrinsic(
     _eig,
     _in_python("eig", decompositions.eig2),
     "A, dt=None",
+    example="""
+        values, vectors = ds.eig(ds.Matrix([[0.0, -1.0], [1.0, 0.0]]))
+        print(values)  # prints: [[0.0, 1.0], [0.0, -1.0]]
+    """,
 )
 
 
@@ -336,6 +352,13 @@ diagonal_map = Intrinsic(
     _diagonal_map,
     only_in_kernels("diagonal_map"),
     "f, A",
+    example="""
+        @ds.kernel
+        def compute(a: ds.f32) -> ds.math.mat2:
+            return ds.diagonal_map(ds.sqrt, ds.Matrix([[a, 0.0], [0.0, 9.0]]))
+
+        print(compute(4.0))  # prints: [[2.0, 0.0], [0.0, 3.0]]
+    """,
 )
 
 
@@ -361,4 +384,11 @@ sym_map = Intrinsic(
     _sym_map,
     only_in_kernels("sym_map"),
     "f, A",
+    example="""
+        @ds.kernel
+        def compute(a: ds.f32) -> ds.math.mat2:
+            return ds.sym_map(ds.sqrt, ds.Matrix([[a, 0.0], [0.0, 9.0]]))
+
+        print(ds.round(compute(4.0)))  # prints: [[2.0, 0.0], [0.0, 3.0]]
+    """,
 )

@@ -45,6 +45,7 @@ from diffsim.lang.types.matrix import UNBOUND, Matrix
 from diffsim.lang.types.structs import StructType
 from diffsim.lang.types.vector import Vector
 from diffsim.parameters import placed, signature_of
+from diffsim.public_names import summary
 
 
 def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
@@ -302,7 +303,7 @@ def apply(cx: TranslationContext, node: SyntaxNode, op: Op, args: list[Evaluated
         raise cx.type_error(
             node,
             f"ds.{op.name} takes {count(len(op.operands))}, {len(args)} given",
-            f"{op.name}: {op.__doc__}",
+            f"{op.name}: {op.doc}",
         )
     # Folded by the op's reference implementation, in double precision.
     if all(isinstance(a, (bool, int, float)) for a in args) and op.name != "cast":
@@ -339,7 +340,7 @@ def _method(
     except ValueError as problem:
         if isinstance(problem, DiffsimError):
             raise
-        hint = f".{method.name}: {(function.__doc__ or '').rstrip('.')}"
+        hint = f".{method.name}: {summary(function.__doc__).rstrip('.')}"
         raise cx.type_error(node, str(problem), hint) from None
     except TypeError as problem:
         if isinstance(problem, DiffsimError):

@@ -154,7 +154,7 @@ class BoundFunc(Bound, CompiledByValue, metaclass=PublicNames):
 
 
 @checked
-def func(fn: Callable[..., Any], is_real_function: bool = False) -> Func:
+def func(fn: Callable[..., Any]) -> Func:
     """Decorate a function so that kernels (and other funcs) can call it.
 
     Arguments are passed by value; fields, functions and other Python objects as they are. Those for
@@ -170,15 +170,26 @@ def func(fn: Callable[..., Any], is_real_function: bool = False) -> Func:
         def compute(a: ds.f32) -> ds.f32:
             return square(a) + square(2.0)
 
-        assert compute(3.0) == 13.0
+        print(compute(3.0))  # prints: 13.0
     """
-    # Taichi's second parameter, which its decorator real_func gives.
-    return RealFunc(fn) if is_real_function else Func(fn)
+    return Func(fn)
 
 
 @checked
 def pyfunc(fn: Callable[..., Any]) -> Func:
-    """Decorate a function that kernels call, as `ds.func`, and Python as well, where it runs as it is."""
+    """Decorate a function that kernels call, as `ds.func`, and Python as well, where it runs as it is.
+
+    Example:
+        @ds.pyfunc
+        def square(a):
+            return a * a
+
+        @ds.kernel
+        def compute(a: ds.f32) -> ds.f32:
+            return square(a)
+
+        print(square(3), compute(3.0))  # prints: 9 9.0
+    """
     return PyFunc(fn)
 
 
@@ -188,6 +199,19 @@ def real_func(fn: Callable[..., Any]) -> Func:
 
     It may return from anywhere, and it cannot call itself. It is translated in place of each call, as
     every func is.
+
+    Example:
+        @ds.real_func
+        def smaller(a: ds.f32, b: ds.f32) -> ds.f32:
+            if a < b:
+                return a
+            return b
+
+        @ds.kernel
+        def compute(a: ds.i32) -> ds.f32:
+            return smaller(a, 2.5)
+
+        print(compute(3))  # prints: 2.5
     """
     return RealFunc(fn)
 
@@ -203,6 +227,21 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
 
     Raises:
         AutodiffError: the func has a gradient already, or the parameters do not fit.
+
+    Example:
+        @ds.func
+        def root(c):
+            return ds.sqrt(c)
+
+        @ds.func_grad(root)
+        def adj_root(c, s, adj_s):  # its result s, and the adjoint of that
+            ds.adjoint[c] += 0.5 / s * adj_s
+
+        @ds.kernel
+        def slope(c: ds.f32) -> ds.f32:
+            return ds.grad(root)(c)
+
+        print(slope(4.0))  # prints: 0.25
     """
     _check_func(func, "func_grad")
 
@@ -232,6 +271,28 @@ def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
 
     Raises:
         AutodiffError: the func has a replay already, or the parameters do not fit.
+
+    Example:
+        count = ds.field(ds.i32, shape=())
+        slot = ds.field(ds.i32, shape=3)
+
+        @ds.func
+        def take(i):  # the next free place, which it notes
+            k = ds.atomic_add(count[None], 1)
+            slot[i] = k
+            return k
+
+        @ds.func_replay(take)
+        def take_again(i):
+            return slot[i]
+
+        @ds.kernel
+        def compute():
+            for i in range(3):
+                take(i)
+
+        compute()
+        print(count[None])  # prints: 3
     """
     _check_func(func, "func_replay")
 
@@ -300,5 +361,20 @@ def data_oriented(cls: C) -> C:
     """Decorate a class whose methods are kernels or funcs, so that `self.x` works inside them.
 
     The marker changes nothing in the class; numbers and fields reached through `self` are compiled in.
+
+    Example:
+        @ds.data_oriented
+        class Grid:
+            def __init__(self, n):
+                self.x = ds.field(ds.i32, shape=n)
+
+            @ds.kernel
+            def fill(self, a: ds.i32):
+                for i in self.x:
+                    self.x[i] = a
+
+        grid = Grid(3)
+        grid.fill(7)
+        print(grid.x.to_numpy())  # prints: [7 7 7]
     """
     return cls

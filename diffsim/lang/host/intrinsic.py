@@ -8,7 +8,7 @@ from typing import Any
 
 from diffsim.errors import DiffsimError, Span
 from diffsim.parameters import placed, signature_of
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entry
 
 Handler = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
@@ -29,11 +29,12 @@ class Intrinsic(metaclass=PublicNames):
 
     Args:
         name: as users write it after `ds.`.
-        doc: its documentation.
+        doc: its documentation, without the example.
         in_kernel: emits a call of it in a kernel.
         in_python: what a call outside kernels does.
         parameters: as in a `def`: "x, dtype=None".
         lazy: whether `in_kernel` gets the syntax of the arguments instead of their values.
+        example: a short program, for its documentation.
     """
 
     _public = ""
@@ -47,9 +48,10 @@ class Intrinsic(metaclass=PublicNames):
         parameters: str,
         *,
         lazy: bool = False,
+        example: str = "",
     ) -> None:
         self.__name__ = name
-        self.__doc__ = doc
+        self.__doc__ = with_example(doc, example)
         self.in_kernel = in_kernel
         self.in_python = in_python
         self.parameters = parameters

@@ -56,7 +56,11 @@ def _need(ok: bool, problem: str) -> None:
 
 
 def dot(a: Any, other: Any) -> Any:
-    """Scalar product of two vectors (of two matrices: sum of the products of their elements)."""
+    """Scalar product of two vectors (of two matrices: sum of the products of their elements).
+
+    Example:
+        print(ds.Vector([1.0, 2.0]).dot(ds.Vector([3.0, 4.0])))  # prints: 11.0
+    """
     _need(
         shape(a) == shape(other),
         f"dot needs the same shape twice, not {shape(a)} and {shape(other)}",
@@ -65,28 +69,48 @@ def dot(a: Any, other: Any) -> Any:
 
 
 def norm_sqr(a: Any, eps: Any = 0) -> Any:
-    """Sum of the squares of the elements, plus eps."""
+    """Sum of the squares of the elements, plus eps.
+
+    Example:
+        print(ds.Vector([3.0, 4.0]).norm_sqr())  # prints: 25.0
+    """
     return reduce_sum(a * a) + eps
 
 
 def norm(a: Any, eps: Any = 0) -> Any:
-    """sqrt(norm_sqr() + eps); its derivative at 0 is 0."""
+    """sqrt(norm_sqr() + eps); its derivative at 0 is 0.
+
+    Example:
+        print(ds.Vector([3.0, 4.0]).norm())  # prints: 5.0
+    """
     # The row of sqrt has derivative 0 at 0 instead of infinity, which times 0 would be NaN.
     return sqrt(norm_sqr(a, eps))
 
 
 def norm_inv(a: Any, eps: Any = 0) -> Any:
-    """1 / norm(eps)."""
+    """1 / norm(eps).
+
+    Example:
+        print(ds.Vector([3.0, 4.0]).norm_inv())  # prints: 0.2
+    """
     return 1.0 / norm(a, eps)
 
 
 def normalized(a: Any, eps: Any = 0) -> Any:
-    """The vector divided by (norm() + eps)."""
+    """The vector divided by (norm() + eps).
+
+    Example:
+        print(ds.Vector([3.0, 4.0]).normalized())  # prints: [0.6, 0.8]
+    """
     return a / (norm(a) + eps)
 
 
 def cross(a: Any, other: Any) -> Any:
-    """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component."""
+    """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component.
+
+    Example:
+        print(ds.Vector([1.0, 0.0, 0.0]).cross(ds.Vector([0.0, 1.0, 0.0])))  # prints: [0.0, 0.0, 1.0]
+    """
     _need(
         shape(a) == shape(other) and shape(a) in ((2,), (3,)),
         "cross needs two vectors of 2 or 3 elements",
@@ -100,12 +124,20 @@ def cross(a: Any, other: Any) -> Any:
 
 
 def outer_product(a: Any, other: Any) -> Any:
-    """Matrix of the products a[i] * other[j]."""
+    """Matrix of the products a[i] * other[j].
+
+    Example:
+        print(ds.Vector([1, 2]).outer_product(ds.Vector([3, 4])))  # prints: [[3, 4], [6, 8]]
+    """
     return outer(a, other)
 
 
 def trace(a: Any) -> Any:
-    """Sum of the diagonal."""
+    """Sum of the diagonal.
+
+    Example:
+        print(ds.Matrix([[1, 2], [3, 4]]).trace())  # prints: 5
+    """
     n = _square(a, "trace")
     # Begins with an element, not with 0: a 0 would have a type of its own, and be one addition more.
     total = extract(a, 0, 0)
@@ -142,19 +174,31 @@ def _expand(rows: list[list[Any]]) -> Any:
 
 
 def transposed(a: Any) -> Any:
-    """Matrix with rows and columns exchanged."""
+    """Matrix with rows and columns exchanged.
+
+    Example:
+        print(ds.Matrix([[1, 2], [3, 4]]).transpose())  # prints: [[1, 3], [2, 4]]
+    """
     return transpose(a)
 
 
 def determinant(a: Any) -> Any:
-    """Determinant of a matrix up to 4 x 4 (expansion by minors)."""
+    """Determinant of a matrix up to 4 x 4 (expansion by minors).
+
+    Example:
+        print(ds.Matrix([[1, 2], [3, 4]]).determinant())  # prints: -2
+    """
     n = _square(a, "determinant", 4)
     flat = elements(a)
     return _expand([flat[i * n : (i + 1) * n] for i in range(n)])
 
 
 def inverse(a: Any) -> Any:
-    """Inverse of a matrix up to 4 x 4 (adjugate over determinant)."""
+    """Inverse of a matrix up to 4 x 4 (adjugate over determinant).
+
+    Example:
+        print(ds.Matrix([[1.0, 2.0], [3.0, 4.0]]).inverse())  # prints: [[-2.0, 1.0], [1.5, -0.5]]
+    """
     n = _square(a, "inverse", 4)
     flat = elements(a)
     rows = [flat[i * n : (i + 1) * n] for i in range(n)]
@@ -173,7 +217,12 @@ def inverse(a: Any) -> Any:
 
 
 def solve(A: Any, b: Any) -> Any:
-    """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination)."""
+    """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination).
+
+    Example:
+        A = ds.Matrix([[2.0, 1.0], [1.0, 3.0]])
+        print(ds.solve(A, ds.Vector([3.0, 4.0])))  # prints: [1.0, 1.0]
+    """
     n = _square(A, "solve", 6)
     dims = shape(b)
     _need(bool(dims) and dims[0] == n, f"solve needs {n} rows on the right, not shape {dims}")
@@ -200,12 +249,20 @@ def solve(A: Any, b: Any) -> Any:
 
 
 def total(a: Any) -> Any:
-    """Sum of all elements."""
+    """Sum of all elements.
+
+    Example:
+        print(ds.Matrix([[1, 2], [3, 4]]).sum())  # prints: 10
+    """
     return reduce_sum(a)
 
 
 def largest(a: Any) -> Any:
-    """Largest element."""
+    """Largest element.
+
+    Example:
+        print(ds.Vector([3, 1, 2]).max())  # prints: 3
+    """
     first, *rest = elements(a)
     for e in rest:
         first = maximum(first, e)
@@ -213,7 +270,11 @@ def largest(a: Any) -> Any:
 
 
 def smallest(a: Any) -> Any:
-    """Smallest element."""
+    """Smallest element.
+
+    Example:
+        print(ds.Vector([3, 1, 2]).min())  # prints: 1
+    """
     first, *rest = elements(a)
     for e in rest:
         first = minimum(first, e)
@@ -236,12 +297,20 @@ def _is_bool(e: Any) -> bool:
 
 
 def every(a: Any) -> Any:
-    """Whether all elements are true, or not 0: `(a < b).all()`."""
+    """Whether all elements are true, or not 0: `(a < b).all()`.
+
+    Example:
+        print((ds.Vector([1, 2]) < ds.Vector([2, 2])).all())  # prints: False
+    """
     return functools.reduce(logical_and, _truths(a))
 
 
 def some(a: Any) -> Any:
-    """Whether any element is true, or not 0: `(a < b).any()`."""
+    """Whether any element is true, or not 0: `(a < b).any()`.
+
+    Example:
+        print((ds.Vector([1, 2]) < ds.Vector([2, 2])).any())  # prints: True
+    """
     return functools.reduce(logical_or, _truths(a))
 
 

@@ -21,7 +21,7 @@ from diffsim.errors import (
     shown,
 )
 from diffsim.ir.op import Op, OpDispatch, Tracked
-from diffsim.ir.types import ScalarType, Sizes, converted, from_numpy
+from diffsim.ir.types import ScalarType, converted, from_numpy
 from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
@@ -30,12 +30,12 @@ from diffsim.lang.host.signatures import checked_methods, need_number, need_size
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types import linalg
 from diffsim.lang.types.arrays import OPERATORS, answers, checked_index, no_element, same_shape
-from diffsim.public_names import PublicNames
+from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entries, entry
 
 _set = object.__setattr__
 # Names for `dir` and for advice, besides the methods of `linalg`; and those that make others.
-_PUBLIC = "cast fill get_shape m n ndim shape to_list to_numpy w x y z".split()
+_PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
 _MAKERS = "cols diag field identity ndarray one rows unit zero".split()
 Function = Callable[[Any, Any], Any]
 
@@ -56,22 +56,23 @@ def _reflected(function: Function) -> Callable[[Matrix, Any], Any]:
 @checked_methods(
     "__init__ field ndarray zero one identity unit diag rows cols to_numpy to_list fill cast"
 )
-class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
+class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
     """A small vector or matrix of numbers.
 
     Args:
         arr: the elements: a list, a list of rows, or an array with one or two axes.
         dt: scalar type of the elements; NumPy's choice if left out.
 
-    Attributes:
-        owner: a weak reference to the field that an element was read from; None for others.
-        at: the number of that element in the field's memory.
-        typed: whether its type was given; a matrix without adopts the precision of its context.
-        provenance: where it was read, while a tape records (`runtime.fields.read_values.Provenance`).
+    Operators work element by element; `@` multiplies matrices, and a matrix by a vector. Elements are
+    `m[i, j]`, those of a vector also `v.x`, `v.y`, `v.z`, `v.w` and `v.xy`. Without `dt` it adopts the
+    precision of what it meets in a kernel.
+
+    Raises:
+        ArgumentError: these are no numbers, or rows of different lengths.
 
     Example:
         m = ds.Matrix([[0.0, -1.0], [1.0, 0.0]])
-        assert (m @ ds.Vector([1.0, 2.0])).to_list() == [-2.0, 1.0]
+        print(m @ ds.Vector([1.0, 2.0]), m * 2.0)  # prints: [-2.0, 1.0] [[0.0, -2.0], [2.0, 0.0]]
     """
 
     _public = " ".join((*_PUBLIC, *_MAKERS, *linalg.METHODS))
@@ -101,8 +102,10 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
         if t is not None and entries.dtype != t.numpy:
             entries = converted(entries, t)
         _set(self, "entries", entries)
+        # A weak reference to the field that an element was read from, and its number in the field's memory.
         _set(self, "owner", owner)
         _set(self, "at", at)
+        # Where it was read, while a tape records (`runtime.fields.read_values.Provenance`).
         _set(self, "provenance", provenance)
         _set(self, "typed", dt is not None)
 
@@ -120,18 +123,15 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
         needs_grad: bool = False,
         needs_dual: bool = False,
         layout: object = None,
-        ndim: int | None = None,
     ) -> Any:
-        """Make a field of n x m matrices (ndim=1: of vectors); see `ds.field` for the other arguments."""
-        if ndim is not None and ndim != 2 and (ndim, m) != (1, 1):
-            raise ArgumentError(
-                f"a field of {n} x {m} matrices does not have ndim={shown(ndim)}",
-                Span.of_caller(),
-                hint="leave ndim out; fields of vectors are made by ds.Vector.field(n, ds.f32, shape)",
-            )
-        element = (n,) if ndim == 1 else (n, m)
+        """Make a field of n x m matrices; see `ds.field` for the other arguments.
+
+        Example:
+            F = ds.Matrix.field(2, 3, ds.f32, shape=4)
+            print(F[0].shape, F.to_numpy().shape)  # prints: (2, 3) (4, 2, 3)
+        """
         return runtime().make_field(
-            element, dtype, shape, name, needs_grad, layout, needs_dual, offset, order
+            (n, m), dtype, shape, name, needs_grad, layout, needs_dual, offset, order
         )
 
     @staticmethod
@@ -144,28 +144,49 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
         needs_grad: bool = False,
         needs_dual: bool = False,
     ) -> Any:
-        """Make an array of n x m matrices; see `ds.ndarray`."""
+        """Make an array of n x m matrices; see `ds.ndarray`.
+
+        Example:
+            a = ds.Matrix.ndarray(2, 3, ds.f32, shape=4)
+            print(a.shape, a.to_numpy().shape)  # prints: (4,) (4, 2, 3)
+        """
         return runtime().make_ndarray((n, m), dtype, shape, needs_grad, needs_dual)
 
     @staticmethod
     def zero(dt: object, n: int, m: int | None = None) -> Matrix:
-        """Return all zeros: n elements, or n x m."""
+        """Return all zeros: n elements, or n x m.
+
+        Example:
+            print(ds.Matrix.zero(ds.f32, 2, 2))  # prints: [[0.0, 0.0], [0.0, 0.0]]
+        """
         return filled(0, dt, n, m)
 
     @staticmethod
     def one(dt: object, n: int, m: int | None = None) -> Matrix:
-        """Return all ones: n elements, or n x m."""
+        """Return all ones: n elements, or n x m.
+
+        Example:
+            print(ds.Matrix.one(ds.i32, 2, 2))  # prints: [[1, 1], [1, 1]]
+        """
         return filled(1, dt, n, m)
 
     @staticmethod
     def identity(dt: object, n: int) -> Matrix:
-        """Return the n x n identity."""
+        """Return the n x n identity.
+
+        Example:
+            print(ds.Matrix.identity(ds.f32, 2))  # prints: [[1.0, 0.0], [0.0, 1.0]]
+        """
         need_size(n)
         return Matrix(np.eye(n), dt)
 
     @staticmethod
     def unit(n: int, i: int, dt: object = int) -> Matrix:
-        """Return the i-th unit vector of n elements, of integers where `dt` does not say."""
+        """Return the i-th unit vector of n elements, of integers where `dt` does not say.
+
+        Example:
+            print(ds.Matrix.unit(3, 1))  # prints: [0, 1, 0]
+        """
         need_size(n)
         if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < n:
             raise AccessError(
@@ -177,19 +198,31 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
 
     @staticmethod
     def diag(dim: int, val: Any) -> Matrix:
-        """Return the dim x dim matrix with `val` on the diagonal."""
+        """Return the dim x dim matrix with `val` on the diagonal.
+
+        Example:
+            print(ds.Matrix.diag(2, 3.0))  # prints: [[3.0, 0.0], [0.0, 3.0]]
+        """
         need_size(dim)
         need_number(val if val is not None else shown(val), "the value on the diagonal")
         return marked(Matrix(np.eye(dim) * val), val)
 
     @staticmethod
     def rows(rows: object) -> Matrix:
-        """Return the matrix with these vectors as rows."""
+        """Return the matrix with these vectors as rows.
+
+        Example:
+            print(ds.Matrix.rows([ds.Vector([1, 2]), ds.Vector([3, 4])]))  # prints: [[1, 2], [3, 4]]
+        """
         return Matrix(rows)
 
     @staticmethod
     def cols(cols: object) -> Matrix:
-        """Return the matrix with these vectors as columns."""
+        """Return the matrix with these vectors as columns.
+
+        Example:
+            print(ds.Matrix.cols([ds.Vector([1, 2]), ds.Vector([3, 4])]))  # prints: [[1, 3], [2, 4]]
+        """
         rows = Matrix(cols)  # through rows, which checks that all have one length
         return marked(Matrix(rows.entries.T), rows)
 
@@ -200,16 +233,46 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
         return self.typed, self.entries
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """(n,) of a vector, (n, m) of a matrix."""
+    def shape(self) -> tuple[int, ...]:
+        """(n,) of a vector, (n, m) of a matrix.
+
+        Example:
+            print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).shape)  # prints: (2, 3)
+        """
         return self.entries.shape
 
+    @property
+    def n(self) -> int:
+        """Number of rows (of elements, for a vector).
+
+        Example:
+            print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).n)  # prints: 2
+        """
+        return self.entries.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Number of columns (1 for a vector).
+
+        Example:
+            print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).m)  # prints: 3
+        """
+        return self.entries.shape[1] if self.entries.ndim == 2 else 1
+
     def to_numpy(self) -> np.ndarray:
-        """Return a copy as a NumPy array."""
+        """Return a copy as a NumPy array.
+
+        Example:
+            print(ds.Matrix([[1, 2], [3, 4]]).to_numpy().sum(axis=0))  # prints: [4 6]
+        """
         return self.entries.copy()
 
     def to_list(self) -> list[Any]:
-        """Return the elements as (nested) lists of Python numbers."""
+        """Return the elements as (nested) lists of Python numbers.
+
+        Example:
+            print(ds.Vector([1.0, 2.0]).to_list())  # prints: [1.0, 2.0]
+        """
         return self.entries.tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -289,11 +352,21 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
         )
 
     def fill(self, val: object) -> None:
-        """Set all elements."""
+        """Set all elements.
+
+        Example:
+            v = ds.Vector([1.0, 2.0])
+            v.fill(3.0)
+            print(v)  # prints: [3.0, 3.0]
+        """
         self[:] = val
 
     def cast(self, dtype: object) -> Matrix:
-        """Return the elements in another type; from float to integer their fractions are cut off."""
+        """Return the elements in another type; from float to integer their fractions are cut off.
+
+        Example:
+            print(ds.Vector([1.75, -1.75]).cast(ds.i32))  # prints: [1, -1]
+        """
         return marked(Matrix(self.entries, dtype), self)
 
     def __repr__(self) -> str:
@@ -470,7 +543,10 @@ def _component(k: int) -> property:
     def assign(self: Matrix, value: object) -> None:
         self[k] = value
 
-    return property(get, assign, doc=f"Element {k}.")
+    doc = with_example(
+        f"Element {k}.", f"print(ds.Vector([1, 2, 3, 4]).{'xyzw'[k]})  # prints: {k + 1}"
+    )
+    return property(get, assign, doc=doc)
 
 
 for _name, _k in linalg.COMPONENTS.items():
@@ -523,12 +599,6 @@ def _entries_of(rows: object, least: int = 1) -> np.ndarray | None:
         return made
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def owner_name(vector: Matrix) -> str:
-    """Return the name of the field that a vector was read from."""
-    field = vector.owner()
-    return "a field" if field is None else field.name
 
 
 def in_python(name: str, function: Any, *args: Any, **named: object) -> Any:

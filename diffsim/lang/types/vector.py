@@ -20,7 +20,7 @@ class Vector:
 
     Example:
         v = ds.Vector([3.0, 4.0])
-        assert v.norm() == 5.0
+        print(v.norm(), v.x, v + 1.0)  # prints: 5.0 3.0 [4.0, 5.0]
     """
 
     # There is one class for vectors and matrices; `ds.Vector` is only a way to make them.
@@ -44,7 +44,13 @@ class Vector:
         needs_dual: bool = False,
         layout: object = None,
     ) -> Any:
-        """Make a field of vectors of n elements; see `ds.field` for the other arguments."""
+        """Make a field of vectors of n elements; see `ds.field` for the other arguments.
+
+        Example:
+            x = ds.Vector.field(2, ds.f32, shape=3)
+            x[0] = [1.0, 2.0]
+            print(x[0], x.to_numpy().shape)  # prints: [1.0, 2.0] (3, 2)
+        """
         return runtime().make_field(
             (n,), dtype, shape, name, needs_grad, layout, needs_dual, offset, order
         )
@@ -60,28 +66,40 @@ class Vector:
         offset: object = None,
         order: object = None,
     ) -> Any:
-        """Make an array of vectors of n elements; see `ds.ndarray`."""
+        """Make an array of vectors of n elements; see `ds.ndarray`.
+
+        Example:
+            a = ds.Vector.ndarray(2, ds.f32, shape=3)
+            print(a[0], a.to_numpy().shape)  # prints: [0.0, 0.0] (3, 2)
+        """
         return runtime().make_ndarray((n,), dtype, shape, needs_grad, needs_dual)
 
     @staticmethod
-    def zero(dt: object, n: int, m: int | None = None) -> Matrix:
-        """Return n zeros, or n x m."""
-        return filled(0, dt, n, m)
+    def zero(dt: object, n: int) -> Matrix:
+        """Return n zeros.
+
+        Example:
+            print(ds.Vector.zero(ds.f32, 2))  # prints: [0.0, 0.0]
+        """
+        return filled(0, dt, n, None)
 
     @staticmethod
-    def one(dt: object, n: int, m: int | None = None) -> Matrix:
-        """Return n ones, or n x m."""
-        return filled(1, dt, n, m)
+    def one(dt: object, n: int) -> Matrix:
+        """Return n ones.
+
+        Example:
+            print(ds.Vector.one(ds.i32, 3))  # prints: [1, 1, 1]
+        """
+        return filled(1, dt, n, None)
 
     @staticmethod
     def unit(n: int, i: int, dt: object = int) -> Matrix:
-        """Return the i-th unit vector of n elements, of integers where `dt` does not say."""
-        return Matrix.unit(n, i, dt)
+        """Return the i-th unit vector of n elements, of integers where `dt` does not say.
 
-    # Programs of Taichi, whose vectors are a class below that of matrices, find these here too.
-    rows, cols = staticmethod(Matrix.rows), staticmethod(Matrix.cols)
-    identity, diag = staticmethod(Matrix.identity), staticmethod(Matrix.diag)
-    fill, cast, to_list, to_numpy = Matrix.fill, Matrix.cast, Matrix.to_list, Matrix.to_numpy
+        Example:
+            print(ds.Vector.unit(3, 1, ds.f32))  # prints: [0.0, 1.0, 0.0]
+        """
+        return Matrix.unit(n, i, dt)
 
 
 for _function, _name in UNBOUND.items():  # `ds.Vector.normalized(v)`

@@ -38,7 +38,7 @@ class Adam(Optimizer):
         x = ds.field(ds.f32, shape=3, needs_grad=True)
         x.grad.fill(1.0)
         ds.optim.Adam([x], lr=0.1).step()
-        assert abs(x[0] + 0.1) < 1e-6
+        print(ds.round(x[0] * 100))  # prints: -10.0
     """
 
     def __init__(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from typing import Any
 
 from diffsim.errors import DtypeError, FieldError, OptionError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
-from diffsim.lang.host.signatures import checked, is_one_of, need_bool
+from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.lang.types.structs import StructType
 from diffsim.runtime.fields.field import Field
 
 
 class Layout:
-    """How the components of a vector field lie in memory."""
+    """How the components of a vector field lie in memory.
+
+    Example:
+        v = ds.Vector.field(3, ds.f32, shape=8, layout=ds.Layout.SOA)  # all x, then all y, then all z
+        v[0] = [1.0, 2.0, 3.0]
+        print(v[0])  # prints: [1.0, 2.0, 3.0]
+    """
 
     AOS = "aos"
     """All components of an element side by side (default)."""
@@ -43,36 +48,46 @@ class _Kind(type):
             )
         return super().__call__(*args, **named)
 
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """The parameters of `__new__`, which `help` and editors show."""
-        shown = inspect.signature(cls.__new__)
-        return shown.replace(parameters=list(shown.parameters.values())[1:])
-
 
 class ScalarField(metaclass=_Kind):
-    """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`."""
+    """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`.
+
+    Example:
+        print(isinstance(ds.field(ds.f32, shape=3), ds.ScalarField))  # prints: True
+    """
 
     _kind = "field"
     _axes: tuple[int, ...] = (0,)
 
 
 class MatrixField(metaclass=_Kind):
-    """For `isinstance(x, ds.MatrixField)`: a field of vectors or matrices; made by `ds.Vector.field`."""
+    """For `isinstance(x, ds.MatrixField)`: a field of vectors or matrices; made by `ds.Vector.field`.
+
+    Example:
+        print(isinstance(ds.Vector.field(2, ds.f32, shape=3), ds.MatrixField))  # prints: True
+    """
 
     _kind = "field"
     _axes: tuple[int, ...] = (1, 2)
 
 
 class Ndarray(metaclass=_Kind):
-    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like."""
+    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like.
+
+    Example:
+        print(isinstance(ds.ndarray(ds.f32, shape=3), ds.Ndarray))  # prints: True
+    """
 
     _kind = "array"
     _axes: tuple[int, ...] = (0, 1, 2)
 
 
 class ScalarNdarray(Ndarray):
-    """`ds.ScalarNdarray(ds.f32, shape)` makes an array of numbers, as `ds.ndarray` does."""
+    """`ds.ScalarNdarray(ds.f32, shape)` makes an array of numbers, as `ds.ndarray` does.
+
+    Example:
+        print(ds.ScalarNdarray(ds.f32, (2, 3)).shape)  # prints: (2, 3)
+    """
 
     _axes = (0,)
 
@@ -83,7 +98,11 @@ class ScalarNdarray(Ndarray):
 
 
 class VectorNdarray(Ndarray):
-    """`ds.VectorNdarray(3, ds.f32, shape)` makes an array of vectors, as `ds.Vector.ndarray` does."""
+    """`ds.VectorNdarray(3, ds.f32, shape)` makes an array of vectors, as `ds.Vector.ndarray` does.
+
+    Example:
+        print(ds.VectorNdarray(3, ds.f32, 4).to_numpy().shape)  # prints: (4, 3)
+    """
 
     _axes = (1,)
 
@@ -94,7 +113,11 @@ class VectorNdarray(Ndarray):
 
 
 class MatrixNdarray(Ndarray):
-    """`ds.MatrixNdarray(2, 3, ds.f32, shape)` makes an array of matrices, as `ds.Matrix.ndarray` does."""
+    """`ds.MatrixNdarray(2, 3, ds.f32, shape)` makes an array of matrices, as `ds.Matrix.ndarray` does.
+
+    Example:
+        print(ds.MatrixNdarray(2, 3, ds.f32, 4).to_numpy().shape)  # prints: (4, 2, 3)
+    """
 
     _axes = (2,)
 
@@ -192,7 +215,7 @@ def make_field(
             Span.of_caller(),
             hint='write name="x"',
         )
-    if layout is not None and not is_one_of(layout, Layout.AOS, Layout.SOA):
+    if layout is not None and not (isinstance(layout, str) and layout in (Layout.AOS, Layout.SOA)):
         raise OptionError(
             f"{shown(layout)} is not a layout",
             Span.of_caller(),
@@ -201,10 +224,7 @@ def make_field(
     need_bool(needs_grad, "needs_grad")
     need_bool(needs_dual, "needs_dual")
     made = Field(
-        scalar_type(float if dtype is None else dtype),
-        element,
-        name=name,
-        soa=layout == Layout.SOA,
+        scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
     )
     if needs_grad or needs_dual:
         check_float(made.dtype, "gradient" if needs_grad else "dual")
@@ -278,7 +298,7 @@ def field(
     Example:
         x = ds.field(ds.f32, shape=(4, 8), needs_grad=True)
         x[1, 2] = 3.0
-        assert x.to_numpy().sum() == 3.0
+        print(x.to_numpy().sum())  # prints: 3.0
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, StructType):
@@ -319,7 +339,7 @@ def ndarray(
     Example:
         a = ds.ndarray(ds.types.vector(2, ds.f32), shape=8)
         a[0] = [1.0, 2.0]
-        assert a.shape == (8,)
+        print(a.shape, a[0])  # prints: (8,) [1.0, 2.0]
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):

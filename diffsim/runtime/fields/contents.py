@@ -33,7 +33,13 @@ class WholeContents:
     """The part of a field that reads and writes all of its elements."""
 
     def fill(self: Any, val: object) -> None:
-        """Set every element (of a vector field: to a number, or to a vector)."""
+        """Set every element (of a vector field: to a number, or to a vector).
+
+        Example:
+            x = ds.Vector.field(2, ds.f32, shape=3)
+            x.fill([1.0, 2.0])
+            print(x[2])  # prints: [1.0, 2.0]
+        """
         # `listener`, not `tape`: other threads' tapes must hear of the write as well.
         tape = session.recorders and session.listener
         lost = tape and lost_source(self, val)
@@ -54,16 +60,14 @@ class WholeContents:
             if lost:
                 tape.lost(lost)
 
-    def to_numpy(self: Any, dtype: Any = None, keep_dims: Any = False) -> np.ndarray:
-        """Return a copy: an array of shape `field.shape` + shape of one element.
+    def to_numpy(self: Any, dtype: Any = None, *, keep_dims: bool = False) -> np.ndarray:
+        """Return a copy: an array of shape `field.shape` + shape of one element (`keep_dims`: n x 1).
 
-        Args:
-            dtype: the type of the array, of NumPy; that of the field if left out.
-            keep_dims: whether vectors and matrices of one column have the shape (n, 1), instead of (n,).
+        Example:
+            x = ds.Vector.field(2, ds.f32, shape=3)
+            a = x.to_numpy()
+            print(a.shape, a.dtype)  # prints: (3, 2) float32
         """
-        # Taichi's fields of vectors and matrices have the parameters in the other order.
-        if isinstance(dtype, bool) or not isinstance(keep_dims, (bool, np.bool_)):
-            dtype, keep_dims = None if keep_dims is False else keep_dims, dtype
         if dtype is not None:
             try:
                 dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
@@ -73,16 +77,20 @@ class WholeContents:
                     Span.of_caller(),
                     hint="give a type of NumPy, such as np.float64",
                 ) from None
-        element = self.element
-        if element:
-            element = (self.n, self.m) if keep_dims or self.m > 1 else (self.n,)
+        element = (self.n, self.m) if keep_dims and self.element else self.element
         made = self._storage.to_numpy(dtype).reshape(self.shape + element)
         if session.recorders and is_followed(self):
             return Provenance.of(self).mark_array(made)
         return made
 
     def from_numpy(self: Any, arr: object) -> None:
-        """Copy an array of shape `field.shape` + shape of one element into the field."""
+        """Copy an array of shape `field.shape` + shape of one element into the field.
+
+        Example:
+            x = ds.field(ds.f32, shape=3)
+            x.from_numpy(np.array([1.0, 2.0, 3.0], dtype=np.float32))
+            print(x[2])  # prints: 3.0
+        """
         if is_field(arr):
             raise FieldError(
                 "from_numpy takes an array, this is a field",
@@ -105,7 +113,14 @@ class WholeContents:
                 tape.lost(lost)
 
     def copy_from(self: Any, other: Field) -> None:
-        """Copy another field of the same shape and element shape."""
+        """Copy another field of the same shape and element shape.
+
+        Example:
+            x, y = ds.field(ds.f32, shape=3), ds.field(ds.f32, shape=3)
+            x[0] = 1.5
+            y.copy_from(x)
+            print(y[0])  # prints: 1.5
+        """
         check_copy(self, other)
         self._before()
         if self.tree is None:
@@ -132,12 +147,25 @@ class WholeContents:
         self._touch()
 
     def assign(self: Any, source: Any) -> None:
-        """Copy a field (differentiated on a tape) or an array of the same shape."""
+        """Copy a field (differentiated on a tape) or an array of the same shape.
+
+        Example:
+            x = ds.field(ds.f32, shape=3)
+            x.assign(np.array([1.0, 2.0, 3.0], dtype=np.float32))
+            print(x[2])  # prints: 3.0
+        """
         (self.copy_from if is_field(source) else self.from_numpy)(source)
         self.versions.by_caller()
 
     def mark_written(self: Any) -> None:
-        """Tell that code outside diffsim has written to the field's memory, as Python's writes do."""
+        """Tell that code outside diffsim has written to the field's memory, as Python's writes do.
+
+        Example:
+            x = ds.field(ds.f32, shape=3)
+            np.from_dlpack(x)[0] = 2.0  # the same memory, behind diffsim's back
+            x.mark_written()
+            print(x[0])  # prints: 2.0
+        """
         self._touch()
         if session.recorders and (tape := session.listener):
             tape.wrote(self, None, kept(self))  # a constant: nobody knows how it was made

@@ -251,7 +251,14 @@ class SharedMemory:
         return cuda_array_interface(self._storage, self.element)
 
     def to_gpuarray(self) -> Any:
-        """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`)."""
+        """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`).
+
+        Example:
+            import pycuda.autoinit
+
+            ds.init(arch=ds.cuda)
+            print(ds.field(ds.f32, shape=3).to_gpuarray().shape)  # prints: (3,)
+        """
         if self.storage.device is HOST:
             raise BackendError(
                 f"{self.name} is not on a GPU",
@@ -329,31 +336,44 @@ class TensorCopies:
         @property
         def name(self) -> str: ...
 
-        def to_numpy(self, dtype: Any = None, keep_dims: Any = False) -> np.ndarray: ...
+        def to_numpy(self, dtype: Any = None) -> np.ndarray: ...
 
         def from_numpy(self, array: object) -> None: ...
 
-    def to_torch(self, device: Any = None, keep_dims: bool = False) -> Any:
+    def to_torch(self, device: Any = None) -> Any:
         """Return a copy as a tensor of PyTorch, on the host or on the device that is named.
 
-        Its shape is that of `to_numpy(keep_dims=...)`. On a tape it is a constant; functions of PyTorch with
-        gradients are made by `ds.torch.wrap`.
+        On a tape it is a constant; functions of PyTorch with gradients are made by `ds.torch.wrap`.
+
+        Example:
+            import torch
+
+            x = ds.field(ds.f32, shape=3)
+            print(x.to_torch().dtype)  # prints: torch.float32
         """
-        made = pytorch().from_numpy(np.asarray(self.to_numpy(keep_dims=keep_dims)))
+        made = pytorch().from_numpy(np.asarray(self.to_numpy()))
         return made if device is None else made.to(device)
 
     def from_torch(self, arr: Any) -> None:
-        """Copy a tensor of PyTorch of shape `field.shape` + shape of one element into the field."""
+        """Copy a tensor of PyTorch, of shape `field.shape` + shape of one element, into the field.
+
+        Example:
+            import torch
+
+            x = ds.field(ds.f32, shape=3)
+            x.from_torch(torch.tensor([1.0, 2.0, 3.0]))
+            print(x[2])  # prints: 3.0
+        """
         torch = pytorch()
         if not isinstance(arr, torch.Tensor):
             raise FieldError(
-                f"from_torch takes a tensor of PyTorch, not {describe(arr)}",
+                f"from_torch takes a arr of PyTorch, not {describe(arr)}",
                 Span.of_caller(),
                 hint="arrays are copied by from_numpy, fields by copy_from",
             )
         if arr.requires_grad:
             raise FieldError(
-                f"this tensor requires a gradient, which would be lost in {self.name}",
+                f"this arr requires a gradient, which would be lost in {self.name}",
                 Span.of_caller(),
                 hint="make a function of PyTorch of the program, ds.torch.wrap; or copy arr.detach()",
             )

@@ -110,10 +110,12 @@ class Field(
         dtype: scalar type of its elements (of their components).
         grad: the field of its gradient; None without `needs_grad`.
         dual: the field of its tangent, in forward mode; an error without `needs_dual`.
-        adjoint: where autodiff adds up its gradient: `grad`, or one that tapes use among themselves
-            (`adjoints.py`).
-        duals: where forward mode computes its tangents: `dual`, and others by how many there are at once.
-        number: that no other field of this process has, or ever had.
+
+    Example:
+        x = ds.field(ds.f32, shape=(4, 8), needs_grad=True)
+        x[1, 2] = 3.0
+        print(x[1, 2], x.shape, x.dtype)  # prints: 3.0 (4, 8) f32
+        print(x.grad.to_numpy().sum(), isinstance(x, ds.Field))  # prints: 0.0 True
     """
 
     _public = " ".join(_PUBLIC)
@@ -132,6 +134,7 @@ class Field(
         is_grad: bool = False,
         is_dual: bool = False,
     ) -> None:
+        # That no other field of this process has, or ever had.
         self.number = next(_numbers)
         self.dtype = dtype
         self.element = element
@@ -139,9 +142,11 @@ class Field(
         self.kind = kind
         self.is_grad = is_grad
         self.is_dual = is_dual
+        # Where autodiff adds up its gradient: `grad`, or one that tapes use among themselves (`adjoints.py`).
         self.adjoint: Field | None = None
         self.declares_grad = False
-        # Replaced, never changed, as most fields share the empty one.
+        # Where forward mode computes its tangents: `dual`, and others by how many there are at once. It is
+        # replaced, never changed, as most fields share the empty one.
         self.duals: dict[int, Field] = NO_DUALS
         self.declares_dual = False
         self.versions = Versions()
@@ -285,7 +290,12 @@ class Field(
 
     @property
     def name(self) -> str:
-        """The name given, or that of a variable, as far as there is one."""
+        """The name given, or that of a variable, as far as there is one.
+
+        Example:
+            x = ds.field(ds.f32, shape=3, name="heat")
+            print(x.name)  # prints: heat
+        """
         return self._found_name or self._kind_in_words()
 
     @property
@@ -316,7 +326,11 @@ class Field(
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of elements along each axis; () for a single one."""
+        """The number of elements along each axis; () for a single one.
+
+        Example:
+            print(ds.field(ds.f32, shape=(4, 8)).shape)  # prints: (4, 8)
+        """
         if self._shape is None:
             try:
                 self._not_placed()
@@ -327,17 +341,29 @@ class Field(
 
     @property
     def n(self) -> int:
-        """Rows of an element (1 for scalars)."""
+        """Rows of an element (1 for scalars).
+
+        Example:
+            print(ds.Matrix.field(2, 3, ds.f32, shape=4).n)  # prints: 2
+        """
         return self.element[0] if self.element else 1
 
     @property
     def m(self) -> int:
-        """Columns of an element (1 for scalars and vectors)."""
+        """Columns of an element (1 for scalars and vectors).
+
+        Example:
+            print(ds.Matrix.field(2, 3, ds.f32, shape=4).m)  # prints: 3
+        """
         return self.element[1] if len(self.element) == 2 else 1
 
     @property
     def element_shape(self) -> tuple[int, ...]:
-        """The shape of an element: () of numbers, (n,) of vectors, (n, m) of matrices."""
+        """The shape of an element: () of numbers, (n,) of vectors, (n, m) of matrices.
+
+        Example:
+            print(ds.Matrix.field(2, 3, ds.f32, shape=4).element_shape)  # prints: (2, 3)
+        """
         return self.element
 
     @property
@@ -357,23 +383,43 @@ class Field(
 
     @property
     def needs_grad(self) -> bool:
-        """Whether it was declared with a gradient."""
+        """Whether it was declared with a gradient.
+
+        Example:
+            print(ds.field(ds.f32, shape=3, needs_grad=True).needs_grad)  # prints: True
+        """
         return self.declares_grad
 
     @property
     def grad(self) -> Field | None:
-        """The field of its gradient."""
+        """The field of its gradient.
+
+        Example:
+            x = ds.field(ds.f32, shape=3, needs_grad=True)
+            x.grad.fill(2.0)
+            print(x.grad.shape, x.grad[0])  # prints: (3,) 2.0
+        """
         return self.adjoint if self.declares_grad else asked_grad(self)
 
     @property
     def needs_dual(self) -> bool:
-        """Whether it was declared with tangents, for forward mode."""
+        """Whether it was declared with tangents, for forward mode.
+
+        Example:
+            print(ds.field(ds.f32, shape=3, needs_dual=True).needs_dual)  # prints: True
+        """
         return self.declares_dual
 
     @property
     @entry
     def dual(self) -> Field:
-        """The field of its tangent, which forward mode computes."""
+        """The field of its tangent, which forward mode computes.
+
+        Example:
+            x = ds.field(ds.f32, shape=3, needs_dual=True)
+            x.dual[0] = 1.0  # the direction of a derivative
+            print(x.dual.shape)  # prints: (3,)
+        """
         return narrow_dual(self)
 
     def fields(self) -> list[Field]:

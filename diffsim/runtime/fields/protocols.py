@@ -89,7 +89,14 @@ class FieldProtocols:
         )
 
     def parent(self, n: int = 1) -> Any:
-        """Return the node of the layout tree that the field is placed in; the n-th around it."""
+        """Return the node of the layout tree that the field is placed in; the n-th around it.
+
+        Example:
+            x = ds.field(ds.f32)
+            blocks = ds.root.dense(ds.i, 4)
+            blocks.dense(ds.i, 8).place(x)
+            print(x.shape, x.parent().shape, x.parent(2).shape)  # prints: (32,) (32,) (4,)
+        """
         if self.node is None:
             raise FieldError(
                 f"{self.name} was made with a shape, and is in no layout tree",
@@ -100,7 +107,14 @@ class FieldProtocols:
 
     @property
     def snode(self) -> Any:
-        """The field itself: its place in the tree, whose `parent()` is the node around it."""
+        """The field itself: its place in the tree, whose `parent()` is the node around it.
+
+        Example:
+            x = ds.field(ds.f32)
+            cells = ds.root.dense(ds.i, 4)
+            cells.place(x)
+            print(x.snode.parent() is cells)  # prints: True
+        """
         return self
 
     # ---- equality: of the object

@@ -21,7 +21,7 @@ from diffsim.ir.nodes import Const, Let, Value
 from diffsim.ir.op import NotDifferentiable, Op, Tracked, Zero
 from diffsim.ir.types import Type, f64, i64, tensor
 from diffsim.lang.types.descriptions import describe
-from diffsim.lang.types.matrix import Matrix, owner_name
+from diffsim.lang.types.matrix import Matrix
 from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
@@ -355,7 +355,7 @@ def _is_active(a: object) -> bool:
     # Vectors do not stand for their element, as numbers do (`FieldElement`).
     if isinstance(a, Matrix) and a.owner is not None and session.tape is not None:
         raise AutodiffError(
-            f"an element of {owner_name(a)} that is read in Python is a constant, and would be one here too",
+            f"an element of {_owner_name(a)} that is read in Python is a constant, and would be one here too",
             Span.of_caller(),
             hint="give the value to a kernel that does this; if a constant is meant, say so: "
             "ds.stop_grad(value)",
@@ -381,3 +381,9 @@ def _array(a: object) -> np.ndarray:
 
 def _plain(a: object) -> Any:
     return a.value if isinstance(a, Recorded) else a
+
+
+def _owner_name(vector: Matrix) -> str:
+    """Return the name of the field that a vector was read from."""
+    field = vector.owner()
+    return "a field" if field is None else field.name

@@ -14,7 +14,6 @@ from diffsim.errors import FieldError, OperationError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.host.field_like import StructFieldLike
 from diffsim.lang.host.func import Func
-from diffsim.lang.host.peer_names import OF_STRUCT_FIELDS
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
@@ -29,14 +28,14 @@ from diffsim.runtime.variable_names import name_of
 from diffsim.tracebacks import entries, entry
 
 _METHODS = (
-    "copy_from dual fill from_numpy from_torch get_member_field grad keys name needs_dual needs_grad parent "
-    "shape snode to_numpy to_torch"
+    "copy_from dual fill from_numpy get_member_field grad keys name needs_dual needs_grad parent shape "
+    "snode to_numpy"
 ).split()
 """The public attributes besides the members, as `dir` and messages list them."""
 
 
 @entries(but="__init__ __dir__ fields call_it in_words")
-@checked_methods("fill to_numpy from_numpy to_torch from_torch copy_from")
+@checked_methods("fill to_numpy from_numpy copy_from")
 class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
 
@@ -45,6 +44,12 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
 
     Attributes:
         type: the type of its elements.
+
+    Example:
+        particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+        particles[0].mass = 2.0
+        particles.pos.fill(1.0)
+        print(particles[0].mass, particles.pos[3])  # prints: 2.0 [1.0, 1.0]
     """
 
     _public = " ".join(_METHODS)
@@ -61,7 +66,7 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
         members = self.__dict__.get("_struct", {})
         if name in members:
             return members[name]
-        hint = (OF_STRUCT_FIELDS.get(name) or self.type.advice(name)) if members else ""
+        hint = self.type.advice(name) if members else ""
         raise no_attribute(
             self.in_words() if members else "a field of structs", name, members, hint
         )
@@ -89,7 +94,12 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
 
     @property
     def keys(self) -> list[str]:
-        """The names of the members."""
+        """The names of the members.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            print(particles.keys)  # prints: ['pos', 'mass']
+        """
         return list(self._struct)
 
     def _first(self) -> Any:
@@ -97,7 +107,12 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
 
     @property
     def name(self) -> str:
-        """The name of the field."""
+        """The name of the field.
+
+        Example:
+            particles = ds.Struct.field({"mass": ds.f32}, shape=4, name="particles")
+            print(particles.name)  # prints: particles
+        """
         return self._found_name or "a field of structs"
 
     @property
@@ -112,7 +127,12 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of elements along each axis."""
+        """The number of elements along each axis.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            print(particles.shape)  # prints: (4,)
+        """
         shape: tuple[int, ...] = self._first().shape
         return shape
 
@@ -129,25 +149,47 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
 
     @property
     def needs_grad(self) -> bool:
-        """Whether a member was declared with a gradient."""
+        """Whether a member was declared with a gradient.
+
+        Example:
+            particles = ds.Struct.field({"mass": ds.f32}, shape=4, needs_grad=True)
+            print(particles.needs_grad)  # prints: True
+        """
         return any(f.needs_grad for f in self._struct.values())
 
     @property
     def grad(self) -> StructField | None:
-        """The gradients of the members that have one; None if none has."""
+        """The gradients of the members that have one; None if none has.
+
+        Example:
+            particles = ds.Struct.field({"mass": ds.f32}, shape=4, needs_grad=True)
+            particles.grad.mass.fill(1.0)
+            print(particles.grad[3].mass)  # prints: 1.0
+        """
         found = {k: f.grad for k, f in self._struct.items() if f.grad is not None}
         # Made at each access: members may get gradients later (`lazy_grad`).
         return self._of_members(found) if found else None
 
     @property
     def needs_dual(self) -> bool:
-        """Whether a member was declared with tangents, for forward mode."""
+        """Whether a member was declared with tangents, for forward mode.
+
+        Example:
+            particles = ds.Struct.field({"mass": ds.f32}, shape=4, needs_grad=True)
+            print(particles.needs_dual)  # prints: False
+        """
         return any(f.needs_dual for f in self._struct.values())
 
     @property
     @entry
     def dual(self) -> StructField:
-        """The duals of the members that have one."""
+        """The duals of the members that have one.
+
+        Example:
+            particles = ds.Struct.field({"mass": ds.f32}, shape=4, needs_dual=True)
+            particles.dual.mass.fill(1.0)
+            print(particles.dual[3].mass)  # prints: 1.0
+        """
         found = {k: f.dual for k, f in self._struct.items() if f.needs_dual}
         if not found:
             raise no_dual(self)
@@ -164,7 +206,14 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
         return StructField(struct_type(t.__name__, {k: t.members[k] for k in found}), found)
 
     def parent(self, n: int = 1) -> Any:
-        """Return the node of the layout tree that the field is placed in; the n-th around it."""
+        """Return the node of the layout tree that the field is placed in; the n-th around it.
+
+        Example:
+            particles = ds.Struct.field({"mass": ds.f32})
+            cells = ds.root.dense(ds.i, 4)
+            cells.place(particles)
+            print(particles.parent() is cells)  # prints: True
+        """
         return self._first().parent(n)
 
     def __copy__(self) -> StructField:
@@ -242,7 +291,12 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
             f[key] = given[member]
 
     def get_member_field(self, key: str) -> Any:
-        """Return the field of a member, by its name."""
+        """Return the field of a member, by its name.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            print(particles.get_member_field("mass") is particles.mass)  # prints: True
+        """
         if key not in self._struct:
             raise FieldError(
                 f"{self.in_words()} has no member {shown(key)}",
@@ -252,23 +306,33 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
         return self._struct[key]
 
     def to_numpy(self) -> dict[str, Any]:
-        """Return a copy: an array for each member, by name."""
+        """Return a copy: an array for each member, by name.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            arrays = particles.to_numpy()
+            print(arrays["pos"].shape, arrays["mass"].shape)  # prints: (4, 2) (4,)
+        """
         return {member: f.to_numpy() for member, f in self._struct.items()}
 
-    def to_torch(self, device: Any = None) -> dict[str, Any]:
-        """Return a copy: a tensor of PyTorch for each member, by name."""
-        return {member: f.to_torch(device) for member, f in self._struct.items()}
-
-    def from_torch(self, array_dict: Mapping[str, Any]) -> None:
-        """Copy a tensor of PyTorch for each member, by name; members left out stay as they are."""
-        self._each(array_dict, lambda f, a: f.from_torch(a))
-
     def from_numpy(self, array_dict: Mapping[str, object]) -> None:
-        """Copy an array for each member, by name, into the field; members left out stay as they are."""
+        """Copy an array for each member, by name, into the field; members left out stay as they are.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            particles.from_numpy({"mass": np.ones(4, dtype=np.float32)})
+            print(particles[3].mass)  # prints: 1.0
+        """
         self._each(array_dict, lambda f, a: f.from_numpy(a))
 
     def fill(self, val: object) -> None:
-        """Set all elements: to a struct, or all numbers to one number."""
+        """Set all elements: to a struct, or all numbers to one number.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            particles.fill(1.0)
+            print(particles[3].pos)  # prints: [1.0, 1.0]
+        """
         if isinstance(val, (int, float)):
             for f in self._struct.values():
                 f.fill(val)
@@ -277,7 +341,15 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
             self._each(given, lambda f, v: f.fill(v))
 
     def copy_from(self, other: StructField) -> None:
-        """Copy another field of the same shape and type."""
+        """Copy another field of the same shape and type.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            others = ds.clone(particles)
+            others.fill(2.0)
+            particles.copy_from(others)
+            print(particles[3].mass)  # prints: 2.0
+        """
         if not isinstance(other, StructField) or other.keys != self.keys:
             raise FieldError(
                 f"{self.name} can only be copied from a field of {self.type.__name__}",
@@ -321,7 +393,6 @@ class Element:
             method = self._field.type.method_of(self, member)
             if method is not None:
                 return method
-            return getattr(self._now(), member)
         return self._member(member)[self._key]
 
     def __setattr__(self, member: str, value: object) -> None:
@@ -414,6 +485,7 @@ class StructNamespace:
         p = ds.Struct(pos=ds.Vector([1.0, 2.0]), mass=2.0)
         particles = ds.Struct.field({"mass": ds.f32}, shape=4)
         particles[0].mass = p.mass
+        print(particles.mass[0])  # prints: 2.0
     """
 
     _diffsim_struct = True  # kernels make structs of run-time values with it
@@ -436,6 +508,11 @@ class StructNamespace:
         """Make a field of structs with these members; see `StructType.field` for the other arguments.
 
         `methods` are `@ds.func`s that elements have, by name; their first parameter is the element.
+
+        Example:
+            particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
+            particles[1].pos = [1.0, 2.0]
+            print(particles.pos[1], particles.shape)  # prints: [1.0, 2.0] (4,)
         """
         if not isinstance(members, dict):
             raise FieldError(

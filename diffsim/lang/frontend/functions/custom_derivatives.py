@@ -43,7 +43,25 @@ from diffsim.public_names import PublicNames
 
 
 class Adjoint(metaclass=PublicNames):
-    """The type of `ds.adjoint`: `ds.adjoint[x] += v` adds to the adjoint of the parameter x."""
+    """`ds.adjoint[x] += v`, in the gradient of a func, adds to the adjoint of its parameter x.
+
+    Of a field or array, `ds.adjoint[a][i] += v`. It can neither be read nor assigned.
+
+    Example:
+        @ds.func
+        def root(c):
+            return ds.sqrt(c)
+
+        @ds.func_grad(root)
+        def adj_root(c, s, adj_s):  # its result s, and the adjoint of that
+            ds.adjoint[c] += 0.5 / s * adj_s
+
+        @ds.kernel
+        def slope(c: ds.f32) -> ds.f32:
+            return ds.grad(root)(c)
+
+        print(slope(4.0))  # prints: 0.25
+    """
 
     _public = ""
 
@@ -415,6 +433,17 @@ grad = Intrinsic(
     grad_of,
     only_in_kernels("grad"),
     "func",
+    example="""
+        @ds.func
+        def energy(p):  # of a spring [J]
+            return 0.5 * p * p
+
+        @ds.kernel
+        def force(p: ds.f32) -> ds.f32:
+            return -ds.grad(energy)(p)
+
+        print(force(3.0))  # prints: -3.0
+    """,
 )
 
 

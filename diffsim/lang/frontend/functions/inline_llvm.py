@@ -26,7 +26,7 @@ Text = str | Mapping[str, str]
 def func_native(
     text: Text, adj_text: Text | None = None, replay_text: Text | None = None
 ) -> Callable[[Callable[..., Any]], Func]:
-    """Decorate a function without a body: what it computes is written in LLVM's language.
+    r"""Decorate a function without a body: what it computes is written in LLVM's language.
 
     The parameters and the result are scalars and have annotations. A text is the body of one LLVM
     function whose parameters have the same names (`%x`); lines `declare ...` before it name what it
@@ -40,6 +40,16 @@ def func_native(
 
     Raises:
         KernelTypeError: a parameter without a scalar type.
+
+    Example:
+        @ds.func_native("%r = add i32 %a, 1\nret i32 %r")
+        def following(a: ds.i32) -> ds.i32: ...
+
+        @ds.kernel
+        def compute(a: ds.i32) -> ds.i32:
+            return following(a)
+
+        print(compute(41))  # prints: 42
     """
 
     @entry
