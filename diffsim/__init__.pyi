@@ -90,25 +90,28 @@ class Field:
         """The field itself: its place in the tree, whose `parent()` is the node around it."""
     def to_gpuarray(self) -> Any:
         """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`)."""
-    def to_numpy(self, dtype: DType | None = ..., *, keep_dims: bool = ...) -> np.ndarray:
-        """Return a copy: an array of shape `field.shape` + shape of one element (`keep_dims`: n x 1)."""
-    def to_torch(self, device: Any = ...) -> Any:
+    def to_numpy(self, dtype: DType | None = ..., keep_dims: Any = ...) -> np.ndarray:
+        """Return a copy: an array of shape `field.shape` + shape of one element."""
+    def to_torch(self, device: Any = ..., keep_dims: bool = ...) -> Any:
         """Return a copy as a tensor of PyTorch, on the host or on the device that is named."""
 from diffsim.errors import FieldError as FieldError
 class FieldsBuilder:
     """A layout tree beside `ds.root`: `fb.dense(ds.i, n).place(x)`, then `tree = fb.finalize()`."""
     def __init__(self) -> None: ...
-    def bitmasked(self, axes: Axes, dimensions: Any) -> Node:
+    def bitmasked(self, indices: Axes, dimensions: Any) -> Node:
         """Divide each element into an array whose cells are active or not."""
     @property
     def bytes_in_use(self) -> int:
         """How much memory the fields placed here or below take, with their gradients and masks."""
     def deactivate_all(self) -> None:
         """Make all cells of this node inactive, and those below: their elements are 0 from now on."""
-    def dense(self, axes: Axes, dimensions: Any) -> Node:
-        """Divide each element into a dense array."""
-    def dynamic(self, axes: Axes, dimensions: Any, chunk_size: Any = ...) -> Node:
-        """Divide each element into a list, whose length changes."""
+    def dense(self, indices: Axes, dimensions: Any) -> Node:
+        """Divide each element into a dense array; see `ds.root.dense`."""
+    def dynamic(self, index: Axes, dimension: Any, chunk_size: Any = ...) -> Node:
+        """Divide each element into a list, whose length changes; see `ds.root.dynamic`."""
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added yet."""
     def finalize(self, raise_warning: bool = ...) -> Any:
         """Close the tree, and return it; `raise_warning` is taken as Taichi's programs give it."""
     finalized: bool
@@ -118,10 +121,13 @@ class FieldsBuilder:
         """Give a gradient to every float field placed below this node."""
     def parent(self, n: int = ...) -> Node:
         """Return the node around this one, or the n-th from here outwards."""
-    def place(self, *fields: Any, offset: Any = ...) -> Node:
+    def place(self, *args: Any, offset: Any = ...) -> Node:
         """Allocate fields (and their gradients, if any) with the axes of this node."""
-    def pointer(self, axes: Axes, dimensions: Any) -> Node:
+    def pointer(self, indices: Axes, dimensions: Any) -> Node:
         """Divide each element into an array whose cells are active or not."""
+    @property
+    def root(self) -> Node:
+        """The outermost node: the builder itself."""
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of cells along each axis that it or a node above it divides."""
@@ -365,6 +371,8 @@ class StructField:
         """Set all elements: to a struct, or all numbers to one number."""
     def from_numpy(self, array_dict: Mapping[str, object]) -> None:
         """Copy an array for each member, by name, into the field; members left out stay as they are."""
+    def from_torch(self, array_dict: Mapping[str, Any]) -> None:
+        """Copy a tensor of PyTorch for each member, by name; members left out stay as they are."""
     def get_member_field(self, key: str) -> Any:
         """Return the field of a member, by its name."""
     @property
@@ -391,6 +399,8 @@ class StructField:
         """The field itself: its place in the tree, whose `parent()` is the node around it."""
     def to_numpy(self) -> dict[str, Any]:
         """Return a copy: an array for each member, by name."""
+    def to_torch(self, device: Any = ...) -> dict[str, Any]:
+        """Return a copy: a tensor of PyTorch for each member, by name."""
 TRACE: str
 class Tape:
     """Records what runs inside `with`, for gradients."""
@@ -716,7 +726,7 @@ def sin(x: Any) -> Any:
     """Sine of x [rad]."""
 def sinh(x: Any) -> Any:
     """Hyperbolic sine."""
-def solve(A: Any, b: Any) -> Any:
+def solve(A: Any, b: Any, dt: DType | None = ...) -> Any:
     """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination)."""
 def sqrt(x: Any) -> Any:
     """Square root; derivative 0 at 0."""
@@ -822,18 +832,23 @@ class _Tensor:
         """Scalar product of two vectors (of two matrices: sum of the products of their elements)."""
     def fill(self, val: Any) -> None:
         """Set all elements."""
+    def get_shape(self) -> tuple[int, ...]:
+        """Return `shape`, as Taichi's programs ask for it."""
     def inverse(self) -> Any:
         """Inverse of a matrix up to 4 x 4 (adjugate over determinant)."""
     @property
     def m(self) -> int:
-        """Number of columns (1 for a vector)."""
+        """Number of columns (1 of a vector)."""
     def max(self) -> Any:
         """Largest element."""
     def min(self) -> Any:
         """Smallest element."""
     @property
     def n(self) -> int:
-        """Number of rows (of elements, for a vector)."""
+        """Number of rows (of elements, of a vector)."""
+    @property
+    def ndim(self) -> int:
+        """1 of a vector, 2 of a matrix."""
     def norm(self, eps: Any = ...) -> Any:
         """sqrt(norm_sqr() + eps); its derivative at 0 is 0."""
     def norm_inv(self, eps: Any = ...) -> Any:
@@ -897,7 +912,7 @@ class Node:
         """Make all cells of this node inactive, and those below: their elements are 0 from now on."""
     def dense(self, axes: Axes, dimensions: Any) -> Node:
         """Divide each element into a dense array."""
-    def dynamic(self, axes: Axes, dimensions: Any, chunk_size: Any = ...) -> Node:
+    def dynamic(self, axis: Axes, dimension: Any, chunk_size: Any = ...) -> Node:
         """Divide each element into a list, whose length changes."""
     finalized: bool
     def lazy_dual(self) -> None:
@@ -906,7 +921,7 @@ class Node:
         """Give a gradient to every float field placed below this node."""
     def parent(self, n: int = ...) -> Node:
         """Return the node around this one, or the n-th from here outwards."""
-    def place(self, *fields: Any, offset: Any = ...) -> Node:
+    def place(self, *args: Any, offset: Any = ...) -> Node:
         """Allocate fields (and their gradients, if any) with the axes of this node."""
     def pointer(self, axes: Axes, dimensions: Any) -> Node:
         """Divide each element into an array whose cells are active or not."""

@@ -104,9 +104,9 @@ def _entry(module: str, name: str, thing: Any) -> str:
     if isinstance(thing, ScalarType):
         return f"{name}: TypeAlias = {'bool' if thing.is_bool else 'float' if thing.is_float else 'int'}"
     if isinstance(thing, DefaultTensor):
-        sizes = ", ".join(f"Literal[{n}]" for n in thing.dims)
+        sizes = ", ".join(f"Literal[{n}]" for n in thing.shape)
         scalar = "float" if thing.kind == "f" else "int"
-        return f"{name}: TypeAlias = {'Vector' if len(thing.dims) == 1 else 'Matrix'}[{sizes}, {scalar}]"
+        return f"{name}: TypeAlias = {'Vector' if len(thing.shape) == 1 else 'Matrix'}[{sizes}, {scalar}]"
     for kind in (Arch, Axes, Node):
         if isinstance(thing, kind):
             return f"{name}: {kind.__name__}"

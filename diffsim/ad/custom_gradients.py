@@ -549,21 +549,21 @@ class NoGrad:
         """Copy and pickle by name: it is a singleton."""
         return "no_grad"
 
-    def __call__(self, function: Callable[..., Any] | None = None) -> Any:
-        if function is None:
+    def __call__(self, func: Callable[..., Any] | None = None) -> Any:
+        if func is None:
             return _no_grad_block()
-        if not callable(function):
+        if not callable(func):
             raise ArgumentError(
-                f"ds.ad.no_grad decorates functions, not {shown(function)}",
+                f"ds.ad.no_grad decorates functions, not {shown(func)}",
                 Span.of_caller(),
                 hint="write @ds.ad.no_grad above a function, or with ds.ad.no_grad(): before a block",
             )
-        _check_runs_at_once(function, "ds.ad.no_grad")
+        _check_runs_at_once(func, "ds.ad.no_grad")
 
-        @functools.wraps(function)
+        @functools.wraps(func)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with _no_grad_block():
-                return function(*args, **kwargs)
+                return func(*args, **kwargs)
 
         # Called by hand, as `kernel.grad` is: a constant adds nothing to a gradient.
         wrapped.grad = lambda *args, **kwargs: None  # type: ignore[attr-defined]

@@ -213,8 +213,50 @@ def converted(numbers: Any, to: ScalarType) -> Any:
         return made[()]
 
 
+class Sizes:
+    """The sizes of a vector or matrix, or of a type of these, under Taichi's names."""
+
+    __slots__ = ()
+    shape: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of rows (of elements, of a vector).
+
+        Example:
+            print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).n, ds.math.vec3.n)  # prints: 2 3
+        """
+        return self.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Number of columns (1 of a vector).
+
+        Example:
+            print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).m, ds.math.vec3.m)  # prints: 3 1
+        """
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+    @property
+    def ndim(self) -> int:
+        """1 of a vector, 2 of a matrix.
+
+        Example:
+            print(ds.Matrix([[1, 2], [3, 4]]).ndim, ds.math.vec3.ndim)  # prints: 2 1
+        """
+        return len(self.shape)
+
+    def get_shape(self) -> tuple[int, ...]:
+        """Return `shape`, as Taichi's programs ask for it.
+
+        Example:
+            print(ds.Vector([1, 2, 3]).get_shape())  # prints: (3,)
+        """
+        return self.shape
+
+
 @entries("__call__ field ndarray")
-class TensorType(metaclass=PublicNames):
+class TensorType(Sizes, metaclass=PublicNames):
     """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`.
 
     Attributes:
@@ -222,7 +264,7 @@ class TensorType(metaclass=PublicNames):
         `diffsim.lang.types.matrix`.
     """
 
-    _public = "field ndarray scalar shape"
+    _public = "dtype field get_shape m n ndarray ndim scalar shape"
 
     __slots__ = ("scalar", "shape")
     maker: Any
@@ -262,6 +304,15 @@ class TensorType(metaclass=PublicNames):
             print(vec3.ndarray(shape=4).to_numpy().shape)  # prints: (4, 3)
         """
         return self.maker.ndarray(self, shape, needs_grad, needs_dual)
+
+    @property
+    def dtype(self) -> ScalarType:
+        """The type of its scalars: `scalar`.
+
+        Example:
+            print(ds.types.vector(3, ds.f64).dtype)  # prints: f64
+        """
+        return self.scalar
 
     @property
     def size(self) -> int:

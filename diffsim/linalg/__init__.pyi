@@ -40,6 +40,8 @@ class SparseMatrix:
     def __rmul__(self, other: Any, /) -> Any: ...
     def __setitem__(self, index: Any, value: float) -> None: ...
     def __sub__(self, other: Any, /) -> Any: ...
+    def build_from_ndarray(self, ndarray: Any) -> None:
+        """Set the matrix to the sums of triplets (row, column, number), one after the other in an array."""
     @property
     def dtype(self) -> Any:
         """The type of the numbers."""
@@ -63,6 +65,12 @@ class SparseMatrixBuilder:
     def __init__(self, num_rows: int | None = ..., num_cols: int | None = ..., max_num_triplets: int = ..., dtype: DType | None = ..., storage_format: str = ...) -> None: ...
     def build(self, dtype: DType | None = ..., _format: str = ...) -> Any:
         """Return the matrix, and forget the triplets."""
+    @property
+    def num_cols(self) -> int:
+        """The number of columns."""
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
     def print_triplets(self) -> None:
         """Print what was added so far."""
 class SparseSolver:

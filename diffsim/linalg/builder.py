@@ -38,7 +38,7 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         storage_format: "col_major" or "row_major"; the numbers are the same.
     """
 
-    _public = "build print_triplets"
+    _public = "build num_cols num_rows print_triplets"
 
     _diffsim_append = _append
 
@@ -67,6 +67,16 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         self.rows = field(i32, shape=self.capacity)
         self.columns = field(i32, shape=self.capacity)
         self.numbers = field(self.dtype, shape=self.capacity)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return self.shape[0]
+
+    @property
+    def num_cols(self) -> int:
+        """The number of columns."""
+        return self.shape[1]
 
     def in_words(self) -> str:
         return "a sparse matrix under construction"

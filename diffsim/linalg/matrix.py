@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import AccessError, KernelTypeError, Span, shown
+from diffsim.errors import AccessError, ArgumentError, KernelTypeError, Span, shown
 from diffsim.ir.types import f32, from_numpy
 from diffsim.linalg.vectors import alike, need_dtype, need_scipy, numbers, refuse_tape
 from diffsim.runtime.fields.field import Field
@@ -123,6 +123,26 @@ class SparseMatrix:
                 hint="write A[i, j], counted from 0",
             )
         return index
+
+    def build_from_ndarray(self, ndarray: Any) -> None:
+        """Set the matrix to the sums of triplets (row, column, number), one after the other in an array."""
+        refuse_tape("a sparse matrix")
+        flat = np.asarray(ndarray.to_numpy() if isinstance(ndarray, Field) else ndarray).reshape(-1)
+        triplets = flat.reshape(-1, 3) if flat.size % 3 == 0 else np.full((1, 3), -1)
+        with np.errstate(invalid="ignore"):  # NaN, which differs from any integer
+            rows, columns = triplets[:, :2].T.astype(np.int64)
+        whole = np.array_equal(triplets[:, :2], np.stack([rows, columns], 1))
+        if not whole or not all(
+            index.min(initial=0) >= 0 and index.max(initial=0) < n
+            for index, n in zip((rows, columns), self.shape, strict=True)
+        ):
+            raise ArgumentError(
+                f"this array is not made of triplets for a sparse matrix of shape {self.shape}",
+                Span.of_caller(),
+                hint="a triplet is a row, a column, both counted from 0, and a number",
+            )
+        made = need_scipy().coo_matrix((triplets[:, 2], (rows, columns)), self.shape)
+        self.matrix = made.tocsr().astype(self.matrix.dtype)
 
     def mmwrite(self, filename: Any) -> None:
         """Write the matrix to a file in the format Matrix Market."""

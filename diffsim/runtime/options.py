@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from diffsim.backends.cuda.codegen import BLOCK_DIM
 from diffsim.errors import LEVELS, ArgumentError, OptionError, Span, shown, warn
 from diffsim.ir.types import ScalarType, f16, f32, f64, i32, i64
@@ -170,7 +172,10 @@ def _choice(name: str, value: Any) -> object:
 def _value(name: str, value: Any) -> object:
     """Check an option that is a number, a text, or True or False."""
     kind: Any = _TYPES[name]
-    # bool is a subclass of int: `random_seed=True` is refused, and so is `debug=1`.
+    # Taichi's programs also write debug=1.
+    if kind is bool and value.__class__ in (int, np.bool_) and value in (0, 1):
+        return bool(value)
+    # bool is a subclass of int: `random_seed=True` is refused.
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
         raise _refusal(name, value, f"give it {_TYPE_HINTS[kind]}")
     if name == "cpu_max_num_threads" and not 0 <= value <= _MOST_THREADS:

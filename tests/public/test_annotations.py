@@ -63,7 +63,7 @@ def test_subscripts_mean_the_calls():
     [
         lambda: ds.types.vector[Literal["3"], ds.f32],
         lambda: ds.types.vector[0, ds.f32],
-        lambda: ds.types.vector[3],
+        lambda: ds.types.vector[3.5],
         lambda: ds.types.matrix[2, ds.f32],
         lambda: ds.types.ndarray[ds.f32, Literal[-1]],
         lambda: ds.types.ndarray["f32"],

@@ -56,8 +56,8 @@ def objects():
         "parent place pointer shape"
     )
     struct_field = (
-        "copy_from dual fill from_numpy get_member_field grad keys name needs_dual needs_grad "
-        "parent shape snode to_numpy"
+        "copy_from dual fill from_numpy from_torch get_member_field grad keys name needs_dual "
+        "needs_grad parent shape snode to_numpy to_torch"
     )
     return {
         "a tape": (
@@ -79,20 +79,20 @@ def objects():
         "a field of structs": (Body.field(shape=2), f"mass pos {struct_field}"),
         "a vector": (
             ds.Vector([1.0, 2.0]),
-            f"cast fill m n shape to_list to_numpy w x y z {methods} {makers}",
+            f"cast fill get_shape m n ndim shape to_list to_numpy w x y z {methods} {makers}",
         ),
         "a scalar type": (ds.f32, "bits name numpy"),
         "a vector type": (
             ds.types.vector(3, ds.f32),
-            "field ndarray scalar shape",
+            "dtype field get_shape m n ndarray ndim scalar shape",
         ),
-        "a default type": (ds.math.vec3, "field ndarray"),
+        "a default type": (ds.math.vec3, "dtype field get_shape m n ndarray ndim shape"),
         "a backend": (ds.cuda, "name"),
         "an op": (ds.sin, "name"),
         "an intrinsic": (ds.static, ""),
         "the root": (ds.root, node),
         "a node": (ds.root.dense(ds.i, 4), node),
-        "a builder": (ds.FieldsBuilder(), f"{node} finalize"),
+        "a builder": (ds.FieldsBuilder(), f"{node} empty finalize root"),
         "axes": (ds.ij, ""),
     }
 

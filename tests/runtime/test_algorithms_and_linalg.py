@@ -215,3 +215,15 @@ def test_gradients_are_cleared_and_warnings_follow_the_level():
         ds.init(arch=ds.cpu, default_up=ds.u64)
     ds.init(arch=ds.cpu, default_ip=ds.i64, default_up=ds.u64)
     ds.profiler.clear_scoped_profiler_info()
+
+
+def test_a_sparse_matrix_is_built_of_triplets(cpu):
+    pytest.importorskip("scipy", reason="SciPy is not installed")
+    matrix = ds.linalg.SparseMatrix(2, 3)
+    triplets = ds.Vector.ndarray(3, ds.f32, 3)
+    triplets.from_numpy(np.array([[0, 2, 1.5], [1, 0, 2.0], [0, 2, 1.0]]))
+    matrix.build_from_ndarray(triplets)
+    np.testing.assert_array_equal(matrix.to_scipy().todense(), [[0, 0, 2.5], [2, 0, 0]])
+    for wrong in ([0, 3, 1.0], [0, 0.5, 1.0], [-1, 0, 1.0], [0, 0], [np.nan, 0, 1.0]):
+        with pytest.raises(ds.ArgumentError, match="not made of triplets"):
+            matrix.build_from_ndarray(np.array(wrong))

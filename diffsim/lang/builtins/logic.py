@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,11 @@ import numpy as np
 from diffsim.ir.nodes import Value
 from diffsim.ir.op import TABLE
 from diffsim.lang.builtins.glsl import formula
+from diffsim.lang.frontend import calls
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
+from diffsim.lang.types.matrix import Matrix
 
 
 def _of_ds(function: Callable[..., Any]) -> Intrinsic:
@@ -94,3 +98,30 @@ def _are_integers(*operands: Any) -> bool:
 
 
 solve = formula(linalg.solve, "", mixed=True)
+_solve_in_kernel, _solve_in_python = solve.in_kernel, solve.in_python
+
+
+def _in_kernel(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Emit a solve, of operands converted to `dt` where it is given."""
+    dt = kwargs.pop("dt", None)
+    if dt is None and len(args) == 3:
+        dt = args.pop()
+    if dt is not None:
+        args = [calls.convert(cx, cx.value(a, node), dt, node) for a in args]
+        kwargs = {k: calls.convert(cx, cx.value(a, node), dt, node) for k, a in kwargs.items()}
+    return _solve_in_kernel(cx, node, args, kwargs)
+
+
+def _in_python(*args: Any, **kwargs: Any) -> Any:
+    """Solve, with `dt` as third argument or by name."""
+    dt = kwargs.pop("dt", args[2] if len(args) == 3 else None)
+    cast = (lambda a: a) if dt is None else (lambda a: Matrix(a, dt))
+    return _solve_in_python(
+        *map(cast, args[:2]), *args[3:], **{k: cast(a) for k, a in kwargs.items()}
+    )
+
+
+# The formula has no parameter for a type, which is no operand.
+solve.in_kernel, solve.in_python, solve.parameters = _in_kernel, _in_python, "A, b, dt=None"

@@ -171,10 +171,14 @@ def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Evalu
     )
 
 
+_SIZES = ("n", "m", "ndim", "shape")
+"""Attributes of vectors and matrices that are known at compile time."""
+
+
 def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Evaluated:
     """Return a component, a method or the size of a value of the kernel."""
     name = node.attr
-    if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
+    if name in linalg.METHODS or name in ("cast", *_SIZES):
         if not owner.type.shape and name != "cast":
             raise cx.type_error(
                 node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
@@ -183,7 +187,9 @@ def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Eval
             # The size is part of the type, and known at compile time.
             dims = owner.type.shape
             return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
-        return owner.type.shape if name == "shape" else expressions.Method(name, owner)
+        if name in ("shape", "ndim"):
+            return owner.type.shape if name == "shape" else len(owner.type.shape)
+        return expressions.Method(name, owner)
     # `.x` and its like are names of vectors' elements; matrices have none.
     if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
         return _component(cx, owner, linalg.COMPONENTS[name], node)
@@ -191,7 +197,7 @@ def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Eval
     chosen = linalg.swizzle(name)
     if chosen is not None and len(owner.type.shape) == 1:
         return cx.tensor_of_rows([_component(cx, owner, k, node) for k in chosen], node)
-    known = [*linalg.METHODS, "cast", "n", "m", "shape"]
+    known = [*linalg.METHODS, "cast", *_SIZES]
     close = close_to(name, known) if owner.type.shape else None
     raise cx.type_error(
         node,

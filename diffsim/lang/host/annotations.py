@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import ArgumentError, DtypeError, Span, shown
-from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
+from diffsim.ir.types import SCALARS, ScalarType, Sizes, TensorType, bool_, tensor
 from diffsim.lang.host.hooks import runtime
 from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entries
@@ -73,7 +73,7 @@ class ArrayAnnotation:
 
 
 @entries("__call__ field ndarray")
-class DefaultTensor(metaclass=PublicNames):
+class DefaultTensor(Sizes, metaclass=PublicNames):
     """A vector or matrix type of the default float or integer, resolved where it is used.
 
     Args:
@@ -82,26 +82,35 @@ class DefaultTensor(metaclass=PublicNames):
         shape: (n,) or (n, m).
     """
 
-    _public = "field ndarray"
+    _public = "dtype field get_shape m n ndarray ndim shape"
 
-    __slots__ = ("__name__", "dims", "kind")
+    __slots__ = ("__name__", "kind", "shape")
 
     def __init__(self, name: str, kind: str, shape: tuple[int, ...]) -> None:
         self.__name__ = name
         self.kind = kind
-        self.dims = shape
+        self.shape = shape
 
     def __reduce__(self) -> Any:
-        return DefaultTensor, (self.__name__, self.kind, self.dims)
+        return DefaultTensor, (self.__name__, self.kind, self.shape)
 
     @property
     def now(self) -> TensorType:
         """The type under the present defaults of `ds.init`."""
         # Not stored: a later `ds.init` may choose another precision.
         scalar = runtime().default_fp() if self.kind == "f" else runtime().default_ip()
-        made = tensor(SCALARS[f"u{scalar.bits}"] if self.kind == "u" else scalar, self.dims)
+        made = tensor(SCALARS[f"u{scalar.bits}"] if self.kind == "u" else scalar, self.shape)
         assert isinstance(made, TensorType)
         return made
+
+    @property
+    def dtype(self) -> ScalarType:
+        """The type of its scalars, under the present defaults of `ds.init`.
+
+        Example:
+            print(ds.math.ivec2.dtype)  # prints: i32
+        """
+        return self.now.scalar
 
     def __call__(self, *elements: object) -> Any:
         """Make a vector or matrix of these numbers, rows or vectors in order, or of one number throughout."""
@@ -117,18 +126,20 @@ class DefaultTensor(metaclass=PublicNames):
 
     def _description(self) -> str:
         """Say what `help(ds.math.vec3)` shows."""
-        shape = " x ".join(map(str, self.dims))
+        shape = " x ".join(map(str, self.shape))
         of = {
             "f": "the default float",
             "i": "the default integer",
             "u": "the default integer, unsigned",
         }
-        kind = "vectors" if len(self.dims) == 1 else "matrices"
+        kind = "vectors" if len(self.shape) == 1 else "matrices"
         text = f"""The type of {kind} of {shape} elements of {of[self.kind]} type, as `ds.init` chooses it.
 
 Called, it makes one: `{self.__name__}(...)` takes the elements in order, or one for all. It annotates
 arguments, results and members; `{self.__name__}.field(shape=8)` makes a field."""
-        return with_example(text, f"print(ds.math.{self.__name__}(1).shape)  # prints: {self.dims}")
+        return with_example(
+            text, f"print(ds.math.{self.__name__}(1).shape)  # prints: {self.shape}"
+        )
 
     def __repr__(self) -> str:
         return self.__name__

@@ -154,7 +154,7 @@ class BoundFunc(Bound, CompiledByValue, metaclass=PublicNames):
 
 
 @checked
-def func(fn: Callable[..., Any]) -> Func:
+def func(fn: Callable[..., Any], is_real_function: bool = False) -> Func:
     """Decorate a function so that kernels (and other funcs) can call it.
 
     Arguments are passed by value; fields, functions and other Python objects as they are. Those for
@@ -172,7 +172,8 @@ def func(fn: Callable[..., Any]) -> Func:
 
         print(compute(3.0))  # prints: 13.0
     """
-    return Func(fn)
+    # Taichi's second parameter, which its decorator real_func gives.
+    return RealFunc(fn) if is_real_function else Func(fn)
 
 
 @checked

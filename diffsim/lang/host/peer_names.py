@@ -39,6 +39,7 @@ _TIMES = "write ds.init(kernel_profiler=True), and ds.profiler.print_kernel_prof
 _BRIDGES = "kernels take tensors as they are, and torch.from_dlpack(x) is a field's memory; x.from_torch(t) copies"
 _FILL = "make the field and fill it: x = ds.field(ds.f32, shape=n); x.fill(1)"
 _OPERATORS = "write the operator: +, -, *, /, //, %, &, |, ^, <<, >>, ~"
+_QUANT = "use fields of ds.i8, ds.i16 or ds.f16"
 _COMPILER = "the compiler decides"
 _COMPILED = "leave it out: " + _COMPILER
 _SAMPLES = "make it of ds.random() or ds.randn()"
@@ -66,7 +67,7 @@ TAICHI: dict[str, dict[str, str]] = {
         "half": "the type is ds.f16",
         "is_integral is_real is_signed is_tensor": "ask NumPy: np.issubdtype(ds.f32.numpy, np.floating)",
         "texture rw_texture": _TEXTURE,
-        "quant": "use fields of ds.i8, ds.i16 or ds.f32",
+        "quant": _QUANT,
     },
     "Kernels and functions": {
         "ArgPack argpack": "write a ds.dataclass, or one parameter each",
@@ -199,9 +200,22 @@ FIELDS: dict[str, str] = {
     "mark_read mark_init": "leave it out: reads and writes are tracked automatically",
     "mark_write": "write x.mark_written() after code of another library wrote to it",
     "host_accessors host_accessor": "index it: x[i]",
+    "layout": "ds.Layout.SOA is given where a field is made: ds.Vector.field(3, ds.f32, shape=n, layout=ds.Layout.SOA)",
+    "element_type get_type": "write x.dtype, the type of its numbers, and x.element_shape",
     "contiguous is_contiguous is_transposed strides capacity": "fields are contiguous; x.to_numpy() is an array of NumPy",
 }
 """Advice for attributes of an array or field of theirs."""
+
+STRUCT_FIELDS: dict[str, str] = {
+    "field_dict": "write {name: x.get_member_field(name) for name in x.keys}",
+    "struct_methods": "call them of an element: x[i].method()",
+    "to_paddle from_paddle": "copy by NumPy: x.to_numpy(), x.from_numpy(arrays)",
+    "dtype": "the members have types: x.position.dtype",
+}
+"""Advice for attributes of a field of structs of theirs."""
+
+OF_NODES = {"quant_array": _QUANT}
+"""Advice for attributes of a node of a layout tree of theirs."""
 
 TAPES: dict[str, str] = {
     "record_launch": "call the kernel in the block: with ds.Tape() as tape: step(t)",
@@ -324,12 +338,13 @@ def _families(topics: Iterable[dict[str, str]]) -> tuple[dict[str, str], dict[st
 
 EXACT, FAMILIES = _families([*TAICHI.values(), *WARP.values()])
 OF_FIELDS = _families([FIELDS])[0]
+OF_STRUCT_FIELDS = _families([STRUCT_FIELDS])[0]
 OF_TAPES = _families([TAPES])[0]
 OF_OPTIMIZERS = _families([OPTIMIZERS])[0]
 OF_OPTIM = _families([OPTIMIZER_CLASSES])[0]
 OF_MINIMUM = _families([FOUND])[0]
 TUNING_OF_INIT = _families([TUNING])[0]
-"""`FIELDS`, `TAPES`, what optimisers have, and `TUNING`, by name."""
+"""`FIELDS`, `STRUCT_FIELDS`, `TAPES`, what optimisers have, and `TUNING`, by name."""
 
 
 def advice_for(name: str) -> str | None:

@@ -21,7 +21,7 @@ from diffsim.errors import (
     shown,
 )
 from diffsim.ir.op import Op, OpDispatch, Tracked
-from diffsim.ir.types import ScalarType, converted, from_numpy
+from diffsim.ir.types import ScalarType, Sizes, converted, from_numpy
 from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
@@ -35,7 +35,7 @@ from diffsim.tracebacks import entries, entry
 
 _set = object.__setattr__
 # Names for `dir` and for advice, besides the methods of `linalg`; and those that make others.
-_PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
+_PUBLIC = "cast fill get_shape m n ndim shape to_list to_numpy w x y z".split()
 _MAKERS = "cols diag field identity ndarray one rows unit zero".split()
 Function = Callable[[Any, Any], Any]
 
@@ -56,7 +56,7 @@ def _reflected(function: Function) -> Callable[[Matrix, Any], Any]:
 @checked_methods(
     "__init__ field ndarray zero one identity unit diag rows cols to_numpy to_list fill cast"
 )
-class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
+class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
     """A small vector or matrix of numbers.
 
     Args:
@@ -123,15 +123,23 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
         needs_grad: bool = False,
         needs_dual: bool = False,
         layout: object = None,
+        ndim: int | None = None,
     ) -> Any:
-        """Make a field of n x m matrices; see `ds.field` for the other arguments.
+        """Make a field of n x m matrices (ndim=1: of vectors); see `ds.field` for the other arguments.
 
         Example:
             F = ds.Matrix.field(2, 3, ds.f32, shape=4)
             print(F[0].shape, F.to_numpy().shape)  # prints: (2, 3) (4, 2, 3)
         """
+        if ndim is not None and ndim != 2 and (ndim, m) != (1, 1):
+            raise ArgumentError(
+                f"a field of {n} x {m} matrices does not have ndim={shown(ndim)}",
+                Span.of_caller(),
+                hint="leave ndim out; fields of vectors are made by ds.Vector.field(n, ds.f32, shape)",
+            )
+        element = (n,) if ndim == 1 else (n, m)
         return runtime().make_field(
-            (n, m), dtype, shape, name, needs_grad, layout, needs_dual, offset, order
+            element, dtype, shape, name, needs_grad, layout, needs_dual, offset, order
         )
 
     @staticmethod
@@ -233,31 +241,13 @@ class Matrix(OpDispatch, CompiledByValue, metaclass=PublicNames):
         return self.typed, self.entries
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """(n,) of a vector, (n, m) of a matrix.
 
         Example:
             print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).shape)  # prints: (2, 3)
         """
         return self.entries.shape
-
-    @property
-    def n(self) -> int:
-        """Number of rows (of elements, for a vector).
-
-        Example:
-            print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).n)  # prints: 2
-        """
-        return self.entries.shape[0]
-
-    @property
-    def m(self) -> int:
-        """Number of columns (1 for a vector).
-
-        Example:
-            print(ds.Matrix([[1, 2, 3], [4, 5, 6]]).m)  # prints: 3
-        """
-        return self.entries.shape[1] if self.entries.ndim == 2 else 1
 
     def to_numpy(self) -> np.ndarray:
         """Return a copy as a NumPy array.

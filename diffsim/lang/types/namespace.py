@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import ArgumentError, OptionError, Span, shown
-from diffsim.ir.types import TensorType
+from diffsim.ir.types import TensorType, f32
 from diffsim.lang.host.annotations import (
     ArrayAnnotation,
     DefaultTensor,
@@ -55,6 +55,7 @@ class ndarray(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in pr
         ndim: number of axes (without those of the element); any if left out.
         element_dim: 0 for numbers, 1 for vectors, 2 for matrices; any if left out.
         element_shape: (n,) for vectors, (n, m) for matrices; any if left out.
+        field_dim: as in Taichi, an earlier name of `ndim` that is refused.
         needs_grad: True refuses arrays without a gradient.
         boundary: "unsafe": indices are inside the array, which `debug=True` checks; "clamp": an index
             outside it means the nearest one inside.
@@ -78,10 +79,14 @@ class ndarray(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in pr
         ndim: int | None = None,
         element_dim: int | None = None,
         element_shape: object = None,
-        *,
+        field_dim: None = None,
         needs_grad: bool | None = None,
         boundary: str = "unsafe",
     ) -> ArrayAnnotation:
+        if field_dim is not None:
+            raise ArgumentError(
+                "field_dim is an earlier name of ndim", Span.of_caller(), hint="write ndim=1"
+            )
         # A default type is resolved when the kernel is compiled, not here.
         if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):
             dtype = scalar_type(dtype)
@@ -125,7 +130,7 @@ class vector(metaclass=PublicNames):  # noqa: N801
 
     Args:
         n: number of elements.
-        dtype: their scalar type.
+        dtype: their scalar type; the default float if left out.
 
     Raises:
         FieldError: a size or a type that vectors cannot have.
@@ -139,8 +144,8 @@ class vector(metaclass=PublicNames):  # noqa: N801
 
     _public = ""
 
-    def __new__(cls, n: int, dtype: object) -> TensorType:  # type: ignore[misc]
-        return matrix_type((n,), dtype)
+    def __new__(cls, n: int | None = None, dtype: object = None) -> Any:
+        return _of_size((n,), dtype)
 
     def __class_getitem__(cls, key: Any) -> TensorType:
         return _subscripted(cls, key)
@@ -155,7 +160,7 @@ class matrix(metaclass=PublicNames):  # noqa: N801
     Args:
         n: number of rows.
         m: number of columns.
-        dtype: the scalar type of the elements.
+        dtype: the scalar type of the elements; the default float if left out.
 
     Raises:
         FieldError: a size or a type that matrices cannot have.
@@ -168,11 +173,28 @@ class matrix(metaclass=PublicNames):  # noqa: N801
 
     _public = ""
 
-    def __new__(cls, n: int, m: int, dtype: object) -> TensorType:  # type: ignore[misc]
-        return matrix_type((n, m), dtype)
+    def __new__(cls, n: int | None = None, m: int | None = None, dtype: object = None) -> Any:
+        return _of_size((n, m), dtype)
 
     def __class_getitem__(cls, key: Any) -> TensorType:
         return _subscripted(cls, key)
+
+
+def _of_size(shape: tuple[int | None, ...], dtype: object) -> TensorType | DefaultTensor:
+    """Make a type of vectors or matrices; without `dtype` it follows the default float."""
+    name = "vector" if len(shape) == 1 else "matrix"
+    if None in shape:
+        raise ArgumentError(
+            f"ds.types.{name} needs the sizes of the type",
+            Span.of_caller(),
+            hint="write ds.types.vector(3, ds.f32) or ds.types.matrix(2, 3, ds.f32); a parameter of a "
+            "@ds.func for vectors of any size has no annotation",
+        )
+    sizes = tuple(n for n in shape if n is not None)
+    made = matrix_type(sizes, f32 if dtype is None else dtype)  # which checks the sizes
+    if dtype is not None:
+        return made
+    return DefaultTensor(repr(made).split()[0], "f", made.shape)
 
 
 def _subscripted(make: Callable[..., Any], key: Any) -> Any:

@@ -242,8 +242,8 @@ class StructType(Named, metaclass=PublicNames):
 # Attributes and methods of fields of structs.
 _RESERVED = frozenset(
     (
-        "shape grad dual name placed fill to_numpy from_numpy copy_from keys members needs_grad "
-        "needs_dual call_it"
+        "shape grad dual name placed fill to_numpy from_numpy to_torch from_torch copy_from keys members "
+        "needs_grad needs_dual call_it"
     ).split()
 )
 
@@ -268,6 +268,8 @@ class Struct(CompiledByValue, metaclass=PublicNames):
             method = self._type.method_of(self, member)
             if method is not None:
                 return method
+            if member in _VIEWS:
+                return _VIEWS[member](self)
             known = self._type.members
             raise no_attribute(self.in_words(), member, known, self._type.advice(member)) from None
 
@@ -288,15 +290,25 @@ class Struct(CompiledByValue, metaclass=PublicNames):
         inner = ", ".join(f"{k}={v!r}" for k, v in zip(type_.members, values, strict=True))
         return f"{type_.__name__}({inner})"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, include_methods: bool = False, include_ndim: bool = False) -> dict[str, Any]:
         """Return the members by name.
+
+        Args:
+            include_methods: add the methods, as `__struct_methods`.
+            include_ndim: add the number of axes of each vector and matrix, as `__matrix_ndim`.
 
         Example:
             p = ds.Struct(mass=2.0)
             p.mass = 3.0
             print(p.to_dict())  # prints: {'mass': 3.0}
         """
-        return dict(self._values)
+        made = dict(self._values)
+        if include_methods:
+            made["__struct_methods"] = dict(self._type.methods)
+        if include_ndim:
+            axes = {k: v.ndim for k, v in made.items() if isinstance(v, Matrix)}
+            made["__matrix_ndim"] = axes
+        return made
 
     def __dir__(self) -> list[str]:
         return [*self._values, *self._type.methods, "to_dict"]
@@ -326,6 +338,15 @@ class Struct(CompiledByValue, metaclass=PublicNames):
     def __repr__(self) -> str:
         inner = ", ".join(f"{k}={v!r}" for k, v in self._values.items())
         return f"{self._type.__name__}({inner})"
+
+
+_VIEWS: dict[str, Callable[[Struct], object]] = {
+    "keys": lambda struct: list(struct._values),
+    "items": lambda struct: struct._values.items(),
+    "entries": lambda struct: dict(struct._values),
+    "methods": lambda struct: dict(struct._type.methods),
+}
+"""Attributes of Taichi's structs, of those that have no member with the name."""
 
 
 def _equal(a: Any, b: Any) -> bool:

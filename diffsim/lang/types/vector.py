@@ -75,22 +75,22 @@ class Vector:
         return runtime().make_ndarray((n,), dtype, shape, needs_grad, needs_dual)
 
     @staticmethod
-    def zero(dt: object, n: int) -> Matrix:
-        """Return n zeros.
+    def zero(dt: object, n: int, m: int | None = None) -> Matrix:
+        """Return n zeros, or n x m.
 
         Example:
             print(ds.Vector.zero(ds.f32, 2))  # prints: [0.0, 0.0]
         """
-        return filled(0, dt, n, None)
+        return filled(0, dt, n, m)
 
     @staticmethod
-    def one(dt: object, n: int) -> Matrix:
-        """Return n ones.
+    def one(dt: object, n: int, m: int | None = None) -> Matrix:
+        """Return n ones, or n x m.
 
         Example:
             print(ds.Vector.one(ds.i32, 3))  # prints: [1, 1, 1]
         """
-        return filled(1, dt, n, None)
+        return filled(1, dt, n, m)
 
     @staticmethod
     def unit(n: int, i: int, dt: object = int) -> Matrix:
@@ -100,6 +100,11 @@ class Vector:
             print(ds.Vector.unit(3, 1, ds.f32))  # prints: [0.0, 1.0, 0.0]
         """
         return Matrix.unit(n, i, dt)
+
+    # Programs of Taichi, whose vectors are a class below that of matrices, find these here too.
+    rows, cols = staticmethod(Matrix.rows), staticmethod(Matrix.cols)
+    identity, diag = staticmethod(Matrix.identity), staticmethod(Matrix.diag)
+    fill, cast, to_list, to_numpy = Matrix.fill, Matrix.cast, Matrix.to_list, Matrix.to_numpy
 
 
 for _function, _name in UNBOUND.items():  # `ds.Vector.normalized(v)`

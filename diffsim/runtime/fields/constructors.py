@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from typing import Any
 
@@ -47,6 +48,12 @@ class _Kind(type):
                 hint="fields are made by ds.field and ds.Vector.field, arrays by ds.ndarray",
             )
         return super().__call__(*args, **named)
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The parameters of `__new__`, which `help` and editors show."""
+        shown = inspect.signature(cls.__new__)
+        return shown.replace(parameters=list(shown.parameters.values())[1:])
 
 
 class ScalarField(metaclass=_Kind):

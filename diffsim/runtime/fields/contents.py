@@ -60,14 +60,21 @@ class WholeContents:
             if lost:
                 tape.lost(lost)
 
-    def to_numpy(self: Any, dtype: Any = None, *, keep_dims: bool = False) -> np.ndarray:
-        """Return a copy: an array of shape `field.shape` + shape of one element (`keep_dims`: n x 1).
+    def to_numpy(self: Any, dtype: Any = None, keep_dims: Any = False) -> np.ndarray:
+        """Return a copy: an array of shape `field.shape` + shape of one element.
+
+        Args:
+            dtype: the type of the array, of NumPy; that of the field if left out.
+            keep_dims: whether vectors and matrices of one column have the shape (n, 1), instead of (n,).
 
         Example:
             x = ds.Vector.field(2, ds.f32, shape=3)
             a = x.to_numpy()
             print(a.shape, a.dtype)  # prints: (3, 2) float32
         """
+        # Taichi's fields of vectors and matrices have the parameters in the other order.
+        if isinstance(dtype, bool) or not isinstance(keep_dims, (bool, np.bool_)):
+            dtype, keep_dims = None if keep_dims is False else keep_dims, dtype
         if dtype is not None:
             try:
                 dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
@@ -77,7 +84,9 @@ class WholeContents:
                     Span.of_caller(),
                     hint="give a type of NumPy, such as np.float64",
                 ) from None
-        element = (self.n, self.m) if keep_dims and self.element else self.element
+        element = self.element
+        if element:
+            element = (self.n, self.m) if keep_dims or self.m > 1 else (self.n,)
         made = self._storage.to_numpy(dtype).reshape(self.shape + element)
         if session.recorders and is_followed(self):
             return Provenance.of(self).mark_array(made)

@@ -144,6 +144,9 @@ def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str
     refuse_mask(value, name)
     given = array_of(value)
     want = shape + field.element
+    # A vector is a matrix of one column: (n,) and (n, 1) are arrays of the same elements.
+    if given.shape != want and field.element and given.shape in _of_columns(field, shape):
+        given = given.reshape(want)
     if given.shape != want:
         raise FieldError(
             f"{name} needs an array of shape {want}, this one has {given.shape}",
@@ -159,6 +162,11 @@ def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str
         )
     check_range(field, given)
     return given
+
+
+def _of_columns(field: Field, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the shapes of arrays of vectors, or of matrices of one column; of others there are none."""
+    return [(*shape, field.n), (*shape, field.n, 1)] if field.m == 1 else []
 
 
 def _of_shape(field: Field, value: object, shape: tuple[int, ...]) -> str:

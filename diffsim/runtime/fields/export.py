@@ -336,14 +336,15 @@ class TensorCopies:
         @property
         def name(self) -> str: ...
 
-        def to_numpy(self, dtype: Any = None) -> np.ndarray: ...
+        def to_numpy(self, dtype: Any = None, keep_dims: Any = False) -> np.ndarray: ...
 
         def from_numpy(self, array: object) -> None: ...
 
-    def to_torch(self, device: Any = None) -> Any:
+    def to_torch(self, device: Any = None, keep_dims: bool = False) -> Any:
         """Return a copy as a tensor of PyTorch, on the host or on the device that is named.
 
-        On a tape it is a constant; functions of PyTorch with gradients are made by `ds.torch.wrap`.
+        Its shape is that of `to_numpy(keep_dims=...)`. On a tape it is a constant; functions of PyTorch with
+        gradients are made by `ds.torch.wrap`.
 
         Example:
             import torch
@@ -351,7 +352,7 @@ class TensorCopies:
             x = ds.field(ds.f32, shape=3)
             print(x.to_torch().dtype)  # prints: torch.float32
         """
-        made = pytorch().from_numpy(np.asarray(self.to_numpy()))
+        made = pytorch().from_numpy(np.asarray(self.to_numpy(keep_dims=keep_dims)))
         return made if device is None else made.to(device)
 
     def from_torch(self, arr: Any) -> None:
@@ -367,13 +368,13 @@ class TensorCopies:
         torch = pytorch()
         if not isinstance(arr, torch.Tensor):
             raise FieldError(
-                f"from_torch takes a arr of PyTorch, not {describe(arr)}",
+                f"from_torch takes a tensor of PyTorch, not {describe(arr)}",
                 Span.of_caller(),
                 hint="arrays are copied by from_numpy, fields by copy_from",
             )
         if arr.requires_grad:
             raise FieldError(
-                f"this arr requires a gradient, which would be lost in {self.name}",
+                f"this tensor requires a gradient, which would be lost in {self.name}",
                 Span.of_caller(),
                 hint="make a function of PyTorch of the program, ds.torch.wrap; or copy arr.detach()",
             )

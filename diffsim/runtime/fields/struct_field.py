@@ -14,6 +14,7 @@ from diffsim.errors import FieldError, OperationError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.host.field_like import StructFieldLike
 from diffsim.lang.host.func import Func
+from diffsim.lang.host.peer_names import OF_STRUCT_FIELDS
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
@@ -28,14 +29,14 @@ from diffsim.runtime.variable_names import name_of
 from diffsim.tracebacks import entries, entry
 
 _METHODS = (
-    "copy_from dual fill from_numpy get_member_field grad keys name needs_dual needs_grad parent shape "
-    "snode to_numpy"
+    "copy_from dual fill from_numpy from_torch get_member_field grad keys name needs_dual needs_grad parent "
+    "shape snode to_numpy to_torch"
 ).split()
 """The public attributes besides the members, as `dir` and messages list them."""
 
 
 @entries(but="__init__ __dir__ fields call_it in_words")
-@checked_methods("fill to_numpy from_numpy copy_from")
+@checked_methods("fill to_numpy from_numpy to_torch from_torch copy_from")
 class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
 
@@ -66,7 +67,7 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
         members = self.__dict__.get("_struct", {})
         if name in members:
             return members[name]
-        hint = self.type.advice(name) if members else ""
+        hint = (OF_STRUCT_FIELDS.get(name) or self.type.advice(name)) if members else ""
         raise no_attribute(
             self.in_words() if members else "a field of structs", name, members, hint
         )
@@ -315,6 +316,30 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
         """
         return {member: f.to_numpy() for member, f in self._struct.items()}
 
+    def to_torch(self, device: Any = None) -> dict[str, Any]:
+        """Return a copy: a tensor of PyTorch for each member, by name.
+
+        Example:
+            import torch
+
+            bodies = ds.types.struct(mass=ds.f32).field(shape=2)
+            bodies.from_torch({"mass": torch.tensor([1.0, 2.0])})
+            print(bodies.to_torch()["mass"].tolist())  # prints: [1.0, 2.0]
+        """
+        return {member: f.to_torch(device) for member, f in self._struct.items()}
+
+    def from_torch(self, array_dict: Mapping[str, Any]) -> None:
+        """Copy a tensor of PyTorch for each member, by name; members left out stay as they are.
+
+        Example:
+            import torch
+
+            bodies = ds.types.struct(mass=ds.f32).field(shape=2)
+            bodies.from_torch({"mass": torch.tensor([1.0, 2.0])})
+            print(bodies[1].mass)  # prints: 2.0
+        """
+        self._each(array_dict, lambda f, a: f.from_torch(a))
+
     def from_numpy(self, array_dict: Mapping[str, object]) -> None:
         """Copy an array for each member, by name, into the field; members left out stay as they are.
 
@@ -393,6 +418,7 @@ class Element:
             method = self._field.type.method_of(self, member)
             if method is not None:
                 return method
+            return getattr(self._now(), member)
         return self._member(member)[self._key]
 
     def __setattr__(self, member: str, value: object) -> None:

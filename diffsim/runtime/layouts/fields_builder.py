@@ -6,21 +6,49 @@ from diffsim.errors import FieldError, Span
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.layouts.layout_tree import Node
+from diffsim.runtime.layouts.layout_tree import Axes, Node
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
 
 
 @entries("finalize")
-@checked_methods("finalize")
+@checked_methods("finalize dense pointer bitmasked dynamic")
 class FieldsBuilder(Node, metaclass=PublicNames):
     """A layout tree beside `ds.root`: `fb.dense(ds.i, n).place(x)`, then `tree = fb.finalize()`."""
 
-    _public = "finalize"
+    _public = "empty finalize root"
 
     def __init__(self) -> None:
         super().__init__(None, {}, "root")
+
+    # Taichi's programs write dense(indices=...) of a builder, and dense(axes=...) of other nodes.
+
+    def dense(self, indices: Axes, dimensions: object) -> Node:
+        """Divide each element into a dense array; see `ds.root.dense`."""
+        return super().dense(indices, dimensions)
+
+    def pointer(self, indices: Axes, dimensions: object) -> Node:
+        """Divide each element into an array whose cells are active or not."""
+        return super().pointer(indices, dimensions)
+
+    def bitmasked(self, indices: Axes, dimensions: object) -> Node:
+        """Divide each element into an array whose cells are active or not."""
+        return super().bitmasked(indices, dimensions)
+
+    def dynamic(self, index: Axes, dimension: object, chunk_size: object = None) -> Node:
+        """Divide each element into a list, whose length changes; see `ds.root.dynamic`."""
+        return super().dynamic(index, dimension, chunk_size)
+
+    @property
+    def root(self) -> Node:
+        """The outermost node: the builder itself."""
+        return self
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added yet."""
+        return not self.below and not self.fields
 
     def finalize(self, raise_warning: bool = True) -> FieldsTree:
         """Close the tree, and return it; `raise_warning` is taken as Taichi's programs give it."""
@@ -39,6 +67,11 @@ class FieldsTree:
     def __init__(self, root: FieldsBuilder) -> None:
         self._root = root
         self._destroyed = False
+
+    @property
+    def destroyed(self) -> bool:
+        """Whether the fields were given up."""
+        return self._destroyed
 
     def destroy(self) -> None:
         """Give up all fields of the tree: using one of them is an error from now on."""

@@ -20,7 +20,9 @@ from diffsim.ir.nodes import Mem
 from diffsim.ir.sparse import Level, Place
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.field_like import NodeLike
+from diffsim.lang.host.peer_names import OF_NODES
 from diffsim.lang.host.signatures import checked, checked_methods
+from diffsim.lang.host.unsupported import Explained
 from diffsim.lang.types.descriptions import describe
 from diffsim.public_names import PublicNames, with_example
 from diffsim.runtime.fields.constructors import checked_offset, checked_shape
@@ -84,7 +86,7 @@ def axes(*numbers: int) -> Axes:
 
 @entries("place __reduce_ex__ deactivate_all parent")
 @checked_methods("dense pointer hash bitmasked dynamic lazy_grad lazy_dual")
-class Node(NodeLike, metaclass=PublicNames):
+class Node(Explained, NodeLike, metaclass=PublicNames):
     """A node of the tree: some axes with their sizes, inside another node.
 
     Attributes:
@@ -98,6 +100,9 @@ class Node(NodeLike, metaclass=PublicNames):
         "bitmasked bytes_in_use deactivate_all dense dynamic fields finalized lazy_dual "
         "lazy_grad parent place pointer shape"
     )
+
+    _words = "a node of a layout tree"
+    _advice = OF_NODES
 
     finalized = False
     """Whether the whole tree is complete, of its root."""
@@ -171,19 +176,19 @@ class Node(NodeLike, metaclass=PublicNames):
         """Divide each element into an array whose cells are active or not."""
         return Node(self, self._sizes(axes, dimensions), "bitmasked")
 
-    def dynamic(self, axes: Axes, dimensions: object, chunk_size: object = None) -> Node:
+    def dynamic(self, axis: Axes, dimension: object, chunk_size: object = None) -> Node:
         """Divide each element into a list, whose length changes.
 
         Args:
-            axes: one axis, that no node above has.
-            dimensions: the most elements of a list.
-            chunk_size: how many elements loops take at once; a number that suits `dimensions` if left out.
+            axis: one that no node above has.
+            dimension: the most elements of a list.
+            chunk_size: how many elements loops take at once; a number that suits `dimension` if left out.
         """
-        sizes = self._sizes(axes, dimensions)
-        (axis, n), *more = sizes.items()
-        if more or axis in self._totals():
+        sizes = self._sizes(axis, dimension)
+        (number, n), *more = sizes.items()
+        if more or number in self._totals():
             raise FieldError(
-                f"the lists of a dynamic are along one axis of their own, not {axes!r}",
+                f"the lists of a dynamic are along one axis of their own, not {axis!r}",
                 Span.of_caller(),
                 hint="write root.dense(ds.i, n).dynamic(ds.j, 1024)",
             )
@@ -214,20 +219,18 @@ class Node(NodeLike, metaclass=PublicNames):
             )
         return dict(zip(axes.numbers, dims, strict=True))
 
-    def place(self, *fields: object, offset: object = None) -> Node:
+    def place(self, *args: object, offset: object = None) -> Node:
         """Allocate fields (and their gradients, if any) with the axes of this node.
 
         Args:
-            fields: made without a shape.
+            args: fields made without a shape.
             offset: the index of the first element, a number for each axis; 0 if left out.
         """
         self.check_open()
         sizes = self._totals()
         # The axes of the field come in the order i, j, k, whatever their order in memory.
         numbers = sorted(sizes)
-        spread = [
-            one for f in fields for one in (f.fields() if isinstance(f, StructField) else [f])
-        ]
+        spread = [one for f in args for one in (f.fields() if isinstance(f, StructField) else [f])]
         for f in spread:
             if not isinstance(f, Field):
                 raise FieldError(
