@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
 import tempfile
 
 import pytest
@@ -25,9 +26,11 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ.pop("DIFFSIM_ARCH", None)
 TEST_ARCH = os.environ.get("DIFFSIM_TEST_ARCH", "")
 # Where Python is told to leave no bytecode beside the source, hundreds of subprocesses would each compile the
-# package anew (0.4 s of CPU time each): theirs goes to the folder of this run.
+# package anew (0.4 s of CPU time each), and each worker would rewrite the assertions of hypothesis (2 s): all
+# bytecode goes to the folder of this run.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    os.environ["PYTHONPYCACHEPREFIX"] = str(FOLDER / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(FOLDER / "bytecode")
+    sys.dont_write_bytecode = False
 
 try:
     from hypothesis import HealthCheck, settings
