@@ -656,3 +656,39 @@ def test_quotients_by_powers_of_two(t, cpu):
     divide()
     wanted = [[[n // p for p in powers], [n % p for p in powers]] for n in numbers]
     np.testing.assert_array_equal(found.to_numpy(), np.array(wanted, t.numpy))
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_counters_of_loops_that_lanes_leave_early(first):
+    """What counts iterations is one number for all active lanes, in later strips of the loop, too."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    n, longest = 37, 4000
+    table, found = ds.field(ds.f64, shape=longest + first), ds.field(ds.i32, shape=n)
+    total, last = ds.field(ds.f64, shape=n), ds.field(ds.i32, shape=n)
+
+    @ds.kernel
+    def walk():
+        for i in found:
+            s, left = 0.0, 7 * i
+            for k in range(first, longest + first):
+                if found[i] == k:
+                    break
+                s += table[k] * (1.0 + 0.001 * i) + ds.sqrt(table[longest + first - 1 - k + first])
+                left += 1
+            total[i] = s
+            last[i] = left
+
+    ends = np.random.default_rng(3).integers(0, longest + 500, n).astype("i4")
+    numbers = np.random.default_rng(4).uniform(0, 1, longest + first)
+    found.from_numpy(ends)
+    table.from_numpy(numbers)
+    assert is_wide(walk)
+    assert "masked.gather" not in walk.llvm()
+    there = (ends >= first) & (ends < longest + first)
+    stops = np.where(there, ends, longest + first)
+    steps, lanes = np.arange(first, longest + first), np.arange(n)
+    added = numbers[steps] * (1 + 0.001 * lanes[:, None])
+    added += np.sqrt(numbers[longest + 2 * first - 1 - steps])
+    exact = np.where(steps < stops[:, None], added, 0).sum(1)
+    np.testing.assert_allclose(total.to_numpy(), exact, rtol=1e-12)
+    np.testing.assert_array_equal(last.to_numpy(), 7 * lanes + stops - first)

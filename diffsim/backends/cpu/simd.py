@@ -312,6 +312,11 @@ class SimdLowering(SimdValues):
         firsts = [self.active_mask(), *inits]
         length = safepoints.strip(s) if self.has_safepoints else 0
         types = [self.vector("i1"), *map(self.type_of, s.params)]
+        # What counts iterations is the same number in all lanes that are still active: an index with it is
+        # that of neighbours, or of one element.
+        counters = [k for k, p in enumerate(s.params) if self._counts(s, k, p)]
+        if counters:
+            firsts, types = [*firsts, "0"], [*types, "i64"]
         strips = Strips(self, types, firsts) if length else None
         firsts = strips.first if strips else firsts
         limit = Limit(self, firsts, length, None) if length else None
@@ -322,6 +327,9 @@ class SimdLowering(SimdValues):
         running = self.fresh()
         at = len(self.lines)
         params = [self.bind(p) for p in s.params]
+        made, more = self.fresh(), self.fresh()
+        places = [self.plus(self.index(s.inits[k]), Index(made)) for k in counters]
+        self.indices.append(dict(zip((s.params[k] for k in counters), places, strict=True)))
         self.mask = running
         self.block(s.cond)
         self.mask = go_on = self.both(running, self.name(s.cond.yields[0]))
@@ -334,13 +342,19 @@ class SimdLowering(SimdValues):
             self.choose(go_on, p, self.name_for(p, v), name)
             for p, v, name in zip(s.params, s.body.yields, params, strict=True)
         ]
+        self.indices.pop()
+        if counters:
+            self.emit(f"{more} = add nsw i64 {made}, 1")
         if limit:
             limit.count()
         elif self.has_safepoints:
             safepoints.count(self, safepoints.iteration_cost(s))
         latch = self.label
         self.jump(head)
-        self._phis(at, s, params, (firsts[1:], before), (nexts, latch))
+        if counters:
+            phi = f"phi i64 [ {firsts[-1]}, %{before} ], [ {more}, %{latch} ]"
+            self.lines.insert(at, f"  {made} = {phi}")
+        self._phis(at, s, params, (firsts[1 : 1 + len(params)], before), (nexts, latch))
         self.lines.insert(
             at,
             f"  {running} = phi {self.vector('i1')} [ {firsts[0]}, %{before} ], [ {go_on}, %{latch} ]",
@@ -350,8 +364,23 @@ class SimdLowering(SimdValues):
         self.start_block(after)
         if limit and strips:
             safepoints.spend(self, limit.iterations(params), safepoints.iteration_cost(s))
-            strips.finish(some, [running, *params])
+            strips.finish(some, [running, *params, *([made] if counters else [])])
         self.mask = outer
+
+    def _counts(self, s: While, k: int, p: Value) -> bool:
+        """Whether a value that a loop carries is the number of its iteration plus a uniform number."""
+        return (
+            p in self.divergent
+            and p.type.is_int
+            and not p.type.shape
+            and s.inits[k] not in self.divergent
+            and any(
+                isinstance(x, Let)
+                and x.out is s.body.yields[k]
+                and safepoints.is_step(x, p, up=True)
+                for x in s.body.stmts
+            )
+        )
 
     def _phis(
         self,

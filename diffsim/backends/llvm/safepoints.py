@@ -144,12 +144,12 @@ def counts_to(s: While) -> Count | None:
         if k in s.params and k.type.is_int and k.type.scalar.bits >= 32:
             place = s.params.index(k)
             step = steps.get(s.body.yields[place])
-            if step is not None and _is_step(step, k, up):
+            if step is not None and is_step(step, k, up):
                 return Count(place, end, up)
     return None
 
 
-def _is_step(s: Let, k: Value, up: bool) -> bool:
+def is_step(s: Let, k: Value, up: bool) -> bool:
     """Return whether a statement adds 1 to k (`up`), or subtracts 1."""
     if s.op.name not in ("add", "sub"):
         return False

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diffsim.ir.nodes import Block, Const, If, Let, Value, While
+from diffsim.ir.nodes import Block, Const, For, If, Let, Value, While
 from diffsim.ir.traversal import entered, outs, statements
 
 
@@ -38,6 +38,20 @@ def counter_of(s: While) -> Counter | None:
             if end not in inside and end not in s.params:
                 return Counter(k, p, s.inits[k], end)
     return None
+
+
+def most_iterations(s: For | While) -> int | None:
+    """Return the number of iterations that a loop has at most, if constants tell."""
+    if isinstance(s, For):
+        first, end = s.lo, s.hi
+    else:
+        counter = counter_of(s)
+        if counter is None:
+            return None
+        first, end = counter.first, counter.end
+    if not isinstance(first, Const) or not isinstance(end, Const):
+        return None
+    return max(0, int(end.value) - int(first.value))
 
 
 def _adds_one(step: Let, p: Value) -> bool:

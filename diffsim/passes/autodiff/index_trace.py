@@ -33,7 +33,7 @@ from diffsim.ir.traversal import Rewriter, blocks, task_statements, uses
 from diffsim.ir.types import TensorType, i64
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.autodiff.custom_calls import notes_of
-from diffsim.passes.autodiff.replayed_tasks import Replayer, replay, writes_temps
+from diffsim.passes.autodiff.forward_again import Replayer, replay, writes_temps
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 

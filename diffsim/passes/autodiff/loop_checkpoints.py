@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Alloca, Const, For, InlineLLVM, Kernel, Mem, Stmt, Store, Value, While
+from diffsim.ir.nodes import Alloca, For, InlineLLVM, Kernel, Mem, Stmt, Store, Value, While
 from diffsim.ir.traversal import blocks, statements, task_statements
 from diffsim.ir.types import size_of
-from diffsim.passes.analysis.counted_loops import counter_of
+from diffsim.passes.analysis.counted_loops import counter_of, most_iterations
 
 _MOST_BYTES = 1 << 14  # that a loop saves for each lane at a time
 _SHORTEST = 16  # iterations of a segment, however much each of them saves
@@ -36,8 +36,8 @@ def too_long(adjoint: Kernel, loop_of: dict[Mem, For | While]) -> dict[Stmt, int
         if any(_has_effect(x) for b in blocks(loop) for x in statements(b)):
             continue
         # Loops that certainly fit are left whole: segments are about half as much code again.
-        known = isinstance(loop, For) and isinstance(loop.lo, Const) and isinstance(loop.hi, Const)
-        if not known or loop.hi.value - loop.lo.value > length:  # type: ignore[union-attr]
+        most = most_iterations(loop)
+        if most is None or most > length:
             split[loop] = length
     return split
 

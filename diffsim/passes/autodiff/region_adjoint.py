@@ -28,7 +28,6 @@ from diffsim.ir.nodes import (
     Atomic,
     Block,
     Check,
-    Const,
     CustomCall,
     For,
     If,
@@ -46,282 +45,31 @@ from diffsim.ir.nodes import (
     zero,
 )
 from diffsim.ir.op import NotDifferentiable, Zero
-from diffsim.ir.traversal import Rewriter, free_values
-from diffsim.ir.types import derivative_type, i64
-from diffsim.passes.analysis.affine import Definitions, updated_element
-from diffsim.passes.autodiff.custom_calls import AdjointCopier, bind
-from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, counted, downwards, index_hint
-from diffsim.passes.autodiff.skipped_loops import CUTTING, skip_where_zero
+from diffsim.ir.traversal import free_values
+from diffsim.ir.types import derivative_type
+from diffsim.passes.analysis.affine import updated_element
+from diffsim.passes.autodiff.custom_calls import AdjointCopier
+from diffsim.passes.autodiff.forward_again import ForwardAgain
+from diffsim.passes.autodiff.loop_checkpoints import downwards, index_hint
+from diffsim.passes.autodiff.skipped_iterations import CUTTING, LastReplaced, skip_where_zero
 
 Adjoints = dict[Value, Value]
 
 
-class Reverser:
+class Reverser(ForwardAgain):
     """Emits the adjoint of a region.
 
-    Args:
-        builder: where the statements go.
-        active: the values that derivatives flow through.
-        is_inner: whether the adjoint may be differentiated again: given calls stay, memory gets no gradient.
-
     Attributes:
-        env: for each value of the region, its latest copy: forward code may be emitted several times.
-        new_mems: memories that the adjoint needs besides.
-        winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
-            update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
-        split: the segment length of loops that are saved in segments; `loop_of`: whose saves a scratch holds.
-        logged: for loads whose element has changed since, the log that has the value, and where.
-        scratch: copies of the region's own scratch; `scratch_grads`: the adjoints of what they hold.
         cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).
     """
 
     def __init__(self, builder: Builder, active: set[Value], *, is_inner: bool = False) -> None:
-        self.builder = builder
-        self.active = active
-        self.is_inner = builder.is_inner = is_inner
+        super().__init__(builder, active, is_inner=is_inner)
         builder.cut = self.cut = set[Value]()
-        self.env: dict[Value, Value] = {}
-        self.split: dict[Stmt, int] = {}
-        self.saved: dict[Stmt, SavedLoopValue] = {}
-        self.loop_of: dict[Mem, For | While] = {}
-        self.new_mems: dict[Mem, None] = {}
-        self.winners: dict[object, Mem] = {}
-        self.defs: Definitions = {}
-        self.finding = False
-        self.lane: Value = Const(i64, 0)
-        self.logged: dict[Load | Atomic, tuple[Mem, Value]] = {}
-        self.scratch: dict[Mem, Mem] = {}
-        self.scratch_grads: dict[Mem, Mem] = {}
 
     def grad(self, mem: Mem) -> Mem | None:
         """Return the memory of the gradient of what is stored in a memory."""
         return self.scratch_grads.get(mem) if mem.kind == "scratch" else mem.grad
-
-    # ---- the forward code again
-
-    def value(self, v: Value) -> Value:
-        return self.env.get(v, v)
-
-    def values(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
-        return tuple(self.env.get(v, v) for v in vs)
-
-    def fresh(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
-        made = tuple(Value(v.type, v.hint) for v in vs)
-        self.env.update(zip(vs, made, strict=True))
-        return made
-
-    def forward(self, block: Block, *, save: bool = False) -> None:
-        """Emit the block's statements again, without their effects on memory.
-
-        `save`: whether the loops among them save what they carry, for `backward` in the same block.
-        """
-        b = self.builder
-        for s in block.stmts:
-            b.span = s.span
-            # Checks and prints have no case here: the primal launch has already made them.
-            if isinstance(s, Let):
-                args = self.values(s.args)
-                (out,) = self.fresh((s.out,))
-                b.add(Let(out, s.op, args, s.span))
-            elif isinstance(s, Load):
-                self._forward_load(s)
-            elif isinstance(s, InlineLLVM):
-                args = self.values(s.args)
-                b.add(InlineLLVM(self.fresh(s.outs), s.name, s.names, args, s.text, s.span))
-            elif isinstance(s, Alloca):
-                self._copy_alloca(s, save=save)
-            elif isinstance(s, Store):
-                # Stores to fields are not repeated, the primal made them; scratch is gone by now.
-                if s.mem.kind == "scratch":
-                    b.store(self.scratch[s.mem], self.values(s.index), self.value(s.value))
-            elif isinstance(s, Atomic):
-                self._forward_atomic(s)
-            elif isinstance(s, For):
-                self._forward_for(s, save=save)
-            elif isinstance(s, While):
-                self._forward_while(s, save=save)
-            elif isinstance(s, If):
-                cond = self.value(s.cond)
-                # Loops in branches save nothing: `_if` emits the branch anew, with its adjoint.
-                then, orelse = (self._forward_block(side) for side in (s.then, s.orelse))
-                b.add(If(cond, then, orelse, self.fresh(s.outs), s.span))
-            elif isinstance(s, CustomCall):
-                self._forward_custom(s, save=save)
-
-    def _forward_load(self, s: Load) -> None:
-        mem, index = self.scratch.get(s.mem, s.mem), self.values(s.index)
-        (out,) = self.fresh((s.out,))
-        # `origin` names the primal's load: `check_access` asks which loads the adjoint repeats.
-        self.builder.add(self._from_log(s, out) or Load(out, mem, index, s.span, s.origin))
-
-    def _forward_atomic(self, s: Atomic) -> None:
-        if s.out is not None:
-            (out,) = self.fresh((s.out,))
-            # It is lost after the launch; see `reverse._lost_values`.
-            lost = Mem(s.mem.name, out.type, 0, (), "lost")
-            self.new_mems[lost] = None
-            self.builder.add(self._from_log(s, out) or Load(out, lost, (), s.span, s.origin))
-        self._propose(s)
-
-    def _from_log(self, s: Load | Atomic, out: Value) -> Load | None:
-        if (found := self.logged.get(s)) is None:
-            return None
-        return Load(out, found[0], (self.value(found[1]),), s.span)
-
-    def _forward_block(self, block: Block) -> Block:
-        with self.builder.block() as stmts:
-            self.forward(block)
-        return Block(stmts, self.values(block.yields))
-
-    def _copy_alloca(self, s: Alloca, *, save: bool) -> None:
-        """Emit scratch of the region itself, which holds the saved values of a gradient's loop."""
-        b, count = self.builder, self.value(s.count)
-        self.scratch[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
-        b.add(Alloca(self.scratch[s.mem], count, s.span))
-        if save:
-            grad = Mem(f"{s.mem.name}.adj", derivative_type(s.mem.dtype), 1, None, "scratch")
-            self.scratch_grads[s.mem] = grad
-            b.add(Alloca(grad, count, s.span))
-            k = Value(count.type, "k")
-            with b.block() as stmts:
-                b.store(grad, (k,), zero(grad.dtype))
-            first = b.const(0, count.type)
-            b.add(For(k, first, count, (), (), Block(stmts), (), s.span))
-
-    def _forward_custom(self, s: CustomCall, *, save: bool) -> None:
-        """Emit the replay, or the body; the body too where `backward` goes through it."""
-        if self.is_inner or (self.builder.is_inner and s.is_linear):
-            self.builder.add(Rewriter(self.env).custom(s))
-            # It stays, to be differentiated further; `backward` goes through a copy of its body.
-            if save and not s.is_given:
-                kept = self.values(s.outs)
-                self.forward(s.body, save=True)
-                self.env.update(zip(s.outs, kept, strict=True))
-            return
-        if s.replay is None or (save and not s.is_given):
-            self.forward(s.body, save=save and not s.is_given)
-        found = s.replay or s.body
-        if s.replay is not None:
-            self.forward(s.replay)
-        bind(self.env, s, self.values(found.yields))
-
-    def _propose(self, s: Atomic) -> None:
-        """Emit the lane's proposal of itself as winner, made if its update reached the element."""
-        winner = self.winners.get(updated_element(s, self.defs))
-        if self.finding and winner is not None:
-            b = self.builder
-            extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
-            with b.block() as stmts:
-                b.atomic("min", winner, (), self.lane)
-            reached = b.named("eq", self.value(s.value), extreme)
-            b.add(If(reached, Block(stmts), Block([]), (), s.span))
-
-    def _forward_for(self, s: For, *, save: bool) -> None:
-        b = self.builder
-        lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
-        if save:
-            # `hi < lo` is a loop without iterations; scratch of a negative size must not be allocated.
-            trips = b.named("max", hi - lo, b.const(0, lo.type))
-            outs = self._save(s, (lo, hi), trips, inits)
-        else:
-            outs = self._iterations(s, (lo, hi), inits)
-        self.env.update(zip(s.outs, outs, strict=True))
-
-    def _forward_while(self, s: While, *, save: bool) -> None:
-        """Emit a while loop that counts its iterations, and then the counted loop, which saves."""
-        b = self.builder
-        inits = self.values(s.inits)
-        params, n = self.fresh(s.params), Value(i64, "iteration")
-        with b.block() as cond_stmts:
-            self.forward(s.cond)
-        cond = Block(cond_stmts, self.values(s.cond.yields))
-        with b.block() as stmts:
-            self.forward(s.body)
-            b.span = s.span
-            more = n + b.const(1, i64)
-        body = Block(stmts, (*self.values(s.body.yields), more))
-        outs, trips = self.fresh(s.outs), Value(i64, "trips")
-        b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, trips), s.span))
-        # Once counted, a while loop is a for loop over its iteration number.
-        if save:
-            self._save(s, (Const(i64, 0), trips), trips, inits)
-
-    def _iterations(
-        self,
-        s: For | While,
-        bounds: tuple[Value, Value],
-        inits: tuple[Value, ...],
-        arrays: Sequence[Mem] = (),
-    ) -> tuple[Value, ...]:
-        """Emit some iterations of a loop; `arrays`: where they save what they start from."""
-        b = self.builder
-        lo, hi = bounds
-        index, params = Value(lo.type, index_hint(s)), self.fresh(s.params)
-        if isinstance(s, For):
-            self.env[s.index] = index
-        with b.block() as stmts:
-            if arrays:
-                iteration = (index - lo,)
-                for array, p in zip(arrays, params, strict=True):
-                    b.store(array, iteration, p)
-            self.forward(s.body)
-            b.span = s.span
-        body = Block(stmts, self.values(s.body.yields))
-        outs = tuple(Value(v.type, v.hint) for v in s.outs)
-        b.add(For(index, lo, hi, params, inits, body, outs, s.span, downwards(s)))
-        return outs
-
-    def _save(
-        self, s: For | While, bounds: tuple[Value, Value], trips: Value, inits: tuple[Value, ...]
-    ) -> tuple[Value, ...]:
-        """Emit a loop that saves the states its iterations (or those of its last segment) start from."""
-        b = self.builder
-        length = self.split.get(s)
-        if length is None:
-            arrays = self._alloc(s, trips)
-            self.saved[s] = SavedLoopValue(bounds, arrays, counter=counted(s, inits))
-            return self._iterations(s, bounds, inits, arrays)
-        # Two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch. 12): segments + length
-        # states instead of one for each iteration, and each iteration runs once more.
-        one, longest = b.const(1, trips.type), b.const(length, trips.type)
-        # At least one segment, so that the last one exists (and is empty) for a loop without iterations.
-        count = b.named(
-            "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
-        )
-        arrays, marks = self._alloc(s, b.named("min", trips, longest)), self._alloc(s, count)
-        last = count - one
-        self.saved[s] = SavedLoopValue(bounds, arrays, marks, count, counted(s, inits))
-        q, states = Value(trips.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
-        with b.block() as stmts:
-            for mark, v in zip(marks, states, strict=True):
-                b.store(mark, (q,), v)
-            ends = self._iterations(s, self._segment(s, q), states)
-        outs = tuple(Value(v.type, v.hint) for v in s.outs)
-        b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
-        return self._iterations(s, self._segment(s, last), outs, arrays)
-
-    def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
-        """Emit the first iteration of the q-th segment of a loop, and the end of it."""
-        b = self.builder
-        lo, hi = self.saved[s].bounds
-        length = b.const(self.split[s], q.type)
-        if downwards(s):
-            end = hi - q * length
-            return end - b.named("min", length, end - lo), end
-        begin = lo + q * length
-        return begin, begin + b.named("min", length, hi - begin)
-
-    def _alloc(self, s: For | While, count: Value) -> list[Mem]:
-        """Allocate scratch for the values a loop carries; what is unused is removed as dead code."""
-        made = []
-        for p in s.params:
-            array = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
-            self.builder.add(Alloca(array, count, s.span))
-            self.loop_of[array] = s
-            made.append(array)
-        return made
-
-    # ---- the adjoint
 
     def add(self, adj: Adjoints, v: Value, g: Value) -> None:
         """Add a contribution to the adjoint of a value of the primal."""
@@ -515,11 +263,17 @@ class Reverser:
 
     def _loop(self, s: For | While, adj: Adjoints) -> None:
         """Emit the adjoint of a loop: its iterations backwards, from the states that `_save` has kept."""
-        saved = self.saved[s]
+        outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
+        noted = self.replaced[s]
+        for last in noted:
+            self._last_replaced_back(s, last, outer, adj)
         # Adjoints of carried values are handed from an iteration to the one before it. Adjoints of values
         # from outside the loop are sums over all iterations, so they are carried as accumulators.
-        carried = [k for k, p in enumerate(s.params) if p in self.active]
-        outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
+        skipped = {k for last in noted for k in last.positions}
+        carried = [k for k, p in enumerate(s.params) if p in self.active and k not in skipped]
+        if noted and not carried:
+            return
+        saved = self.saved[s]
         ends = [s.outs[k] for k in carried]
         starts = [adj.pop(out, no_derivative(out.type)) for out in ends]
         starts += [no_derivative(v.type) for v in outer]
@@ -531,6 +285,30 @@ class Reverser:
         for k, g in zip(carried, outs, strict=False):
             self.add(adj, s.inits[k], g)
         for v, g in zip(outer, outs[len(carried) :], strict=True):
+            self.add(adj, v, g)
+
+    def _last_replaced_back(
+        self, s: For | While, last: LastReplaced, outer: list[Value], adj: Adjoints
+    ) -> None:
+        """Emit the adjoint of the one iteration that values come from, if there was one."""
+        if not any(s.outs[k] in adj for k in last.positions):
+            return
+        b, names = self.builder, [*(s.params[k] for k in last.positions), *outer]
+        flowing = [adj.pop(s.outs[k], no_derivative(s.outs[k].type)) for k in last.positions]
+        starts = (*flowing, *(no_derivative(v.type) for v in outer))
+
+        def back() -> tuple[Value, ...]:
+            with b.block() as stmts:
+                nexts = self._iteration_back(s, last.iteration, last.starts, names, starts)
+            outs = tuple(derivative_of(v, "adj") for v in names)
+            b.add(If(last.happened, Block(stmts, nexts), Block([], starts), outs, s.span))
+            return outs
+
+        outs = skip_where_zero(b, s, flowing, self.cut, back)
+        # Each of them is 0 on one side, which must survive an infinite factor.
+        self.cut.update(outs)
+        into = [*(s.inits[k] for k in last.positions), *outer]
+        for v, g in zip(into, outs, strict=True):
             self.add(adj, v, g)
 
     def _segments_back(
@@ -570,30 +348,57 @@ class Reverser:
         names = [s.params[k] for k in carried] + outer
         params = tuple(derivative_of(v, "adj") for v in names)
         index = Value(lo.type, index_hint(s))
-        inner: Adjoints = {}
         with b.block() as stmts:
-            if isinstance(s, For):
-                self.env[s.index] = index
-            for k, p in enumerate(s.params):
-                self.env[p] = saved = self.saved[s].at_start(b, k, index, lo)
-                saved.hint = p.hint
-            # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this block:
-            # memory for nested loops adds up instead of multiplying (docs/adr/0003).
-            self.forward(s.body, save=True)
-            b.span = s.span
-            for k, g in zip(carried, params, strict=False):
-                self.add(inner, s.body.yields[k], g)
-            sums = dict(zip(outer, params[len(carried) :], strict=True))
-            self.backward(s.body, inner)
-            b.span = s.span
-            # A carried value that the body ignores ends its chain: its adjoint before is 0, not the old one.
-            nexts = [inner.pop(p, no_derivative(p.type)) for p in names[: len(carried)]]
-            for v in outer:
-                extra = inner.pop(v, None)
-                nexts.append(sums[v] if extra is None else sums[v] + extra)
-        # A leftover would be a contribution lost without notice.
-        assert not inner, [v.hint for v in inner]
+            states = [self.saved[s].at_start(b, k, index, lo) for k in range(len(s.params))]
+            nexts = self._iteration_back(s, index, states, names, params)
         outs = tuple(Value(p.type, p.hint) for p in params)
-        body = Block(stmts, tuple(nexts))
+        body = Block(stmts, nexts)
         b.add(For(index, lo, hi, params, starts, body, outs, s.span, not downwards(s)))
         return outs
+
+    def _iteration_back(
+        self,
+        s: For | While,
+        index: Value,
+        states: Sequence[Value],
+        names: Sequence[Value],
+        flowing: Sequence[Value],
+    ) -> tuple[Value, ...]:
+        """Emit the adjoint of one iteration.
+
+        Args:
+            s: the loop.
+            index: the iteration.
+            states: what it starts from.
+            names: the carried values that adjoints flow into, and then values from outside.
+            flowing: the adjoints of these, after the iteration; the results are those before it.
+        """
+        b = self.builder
+        inner: Adjoints = {}
+        if isinstance(s, For):
+            self.env[s.index] = index
+        for p, v in zip(s.params, states, strict=True):
+            self.env[p] = v
+            v.hint = p.hint
+        # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this block:
+        # memory for nested loops adds up instead of multiplying (docs/adr/0003).
+        self.forward(s.body, save=True)
+        b.span = s.span
+        given = dict(zip(names, flowing, strict=True))
+        carried = [k for k, p in enumerate(s.params) if p in given]
+        for k in carried:
+            self.add(inner, s.body.yields[k], given[s.params[k]])
+        self.backward(s.body, inner)
+        b.span = s.span
+        nexts = []
+        for v in names:
+            extra = inner.pop(v, None)
+            if v in s.params:
+                # A carried value that the body ignores ends its chain: its adjoint before is 0, not the
+                # old one.
+                nexts.append(no_derivative(v.type) if extra is None else extra)
+            else:
+                nexts.append(given[v] if extra is None else given[v] + extra)
+        # A leftover would be a contribution lost without notice.
+        assert not inner, [v.hint for v in inner]
+        return tuple(nexts)

@@ -37,11 +37,11 @@ from diffsim.passes.analysis.affine import definitions, updated_element
 from diffsim.passes.autodiff.access_rules import check_access
 from diffsim.passes.autodiff.activity import Activity, check_bits
 from diffsim.passes.autodiff.custom_calls import check_custom_rules
+from diffsim.passes.autodiff.forward_again import replay, writes_temps
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.load_log import Logged, TaskLog, log_loads
 from diffsim.passes.autodiff.loop_checkpoints import too_long
 from diffsim.passes.autodiff.region_adjoint import Reverser
-from diffsim.passes.autodiff.replayed_tasks import replay, writes_temps
 from diffsim.passes.autodiff.simplicity import refused_shapes
 from diffsim.passes.forms.forward_stores import forward_stores
 from diffsim.passes.forms.task_versions import (

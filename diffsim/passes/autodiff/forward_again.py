@@ -1,0 +1,394 @@
+"""Forward code again, without its effects: of a region, with what its loops save for the adjoint; of tasks.
+
+A loop that is reversed saves the carried values that each iteration starts from, or notes what
+`skipped_iterations.py` asks for. A while loop is counted first, as that tells how much it saves; one whose
+number of iterations has a bound (`most_iterations`) saves while it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import (
+    Alloca,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    CustomCall,
+    For,
+    If,
+    InlineLLVM,
+    Let,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+    zero,
+)
+from diffsim.ir.traversal import Rewriter, task_statements
+from diffsim.ir.types import derivative_type, i64
+from diffsim.passes.analysis.affine import Definitions, updated_element
+from diffsim.passes.analysis.counted_loops import most_iterations
+from diffsim.passes.autodiff.custom_calls import Inliner, bind
+from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, counted, downwards, index_hint
+from diffsim.passes.autodiff.skipped_iterations import (
+    LastReplaced,
+    Noting,
+    Replacing,
+    replaced_values,
+)
+
+
+class ForwardAgain:
+    """Emits the forward code of a region again, and what its loops save.
+
+    Args:
+        builder: where the statements go.
+        active: the values that derivatives flow through.
+        is_inner: whether the adjoint may be differentiated again: given calls stay, memory gets no gradient.
+
+    Attributes:
+        env: for each value of the region, its latest copy: forward code may be emitted several times.
+        new_mems: memories that the adjoint needs besides.
+        winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
+            update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
+        saved: what loops have kept for their adjoint; `replaced`: what is known of the last iteration that
+            replaced a value (`skipped_iterations.py`).
+        split: the segment length of loops that are saved in segments; `loop_of`: whose saves a scratch holds.
+        logged: for loads whose element has changed since, the log that has the value, and where.
+        scratch: copies of the region's own scratch; `scratch_grads`: the adjoints of what they hold.
+    """
+
+    def __init__(self, builder: Builder, active: set[Value], *, is_inner: bool = False) -> None:
+        self.builder = builder
+        self.active = active
+        self.is_inner = builder.is_inner = is_inner
+        self.env: dict[Value, Value] = {}
+        self.split: dict[Stmt, int] = {}
+        self.saved: dict[Stmt, SavedLoopValue] = {}
+        self.replaced: dict[Stmt, list[LastReplaced]] = {}
+        self.loop_of: dict[Mem, For | While] = {}
+        self.new_mems: dict[Mem, None] = {}
+        self.winners: dict[object, Mem] = {}
+        self.defs: Definitions = {}
+        self.finding = False
+        self.lane: Value = Const(i64, 0)
+        self.logged: dict[Load | Atomic, tuple[Mem, Value]] = {}
+        self.scratch: dict[Mem, Mem] = {}
+        self.scratch_grads: dict[Mem, Mem] = {}
+
+    def value(self, v: Value) -> Value:
+        return self.env.get(v, v)
+
+    def values(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(self.env.get(v, v) for v in vs)
+
+    def fresh(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        made = tuple(Value(v.type, v.hint) for v in vs)
+        self.env.update(zip(vs, made, strict=True))
+        return made
+
+    def forward(self, block: Block, *, save: bool = False) -> None:
+        """Emit the block's statements again, without their effects on memory.
+
+        `save`: whether the loops among them save what they carry, for `backward` in the same block.
+        """
+        b = self.builder
+        for s in block.stmts:
+            b.span = s.span
+            # Checks and prints have no case here: the primal launch has already made them.
+            if isinstance(s, Let):
+                args = self.values(s.args)
+                (out,) = self.fresh((s.out,))
+                b.add(Let(out, s.op, args, s.span))
+            elif isinstance(s, Load):
+                self._forward_load(s)
+            elif isinstance(s, InlineLLVM):
+                args = self.values(s.args)
+                b.add(InlineLLVM(self.fresh(s.outs), s.name, s.names, args, s.text, s.span))
+            elif isinstance(s, Alloca):
+                self._copy_alloca(s, save=save)
+            elif isinstance(s, Store):
+                # Stores to fields are not repeated, the primal made them; scratch is gone by now.
+                if s.mem.kind == "scratch":
+                    b.store(self.scratch[s.mem], self.values(s.index), self.value(s.value))
+            elif isinstance(s, Atomic):
+                self._forward_atomic(s)
+            elif isinstance(s, For):
+                self._forward_for(s, save=save)
+            elif isinstance(s, While):
+                self._forward_while(s, save=save)
+            elif isinstance(s, If):
+                cond = self.value(s.cond)
+                # Loops in branches save nothing: `_if` emits the branch anew, with its adjoint.
+                then, orelse = (self._forward_block(side) for side in (s.then, s.orelse))
+                b.add(If(cond, then, orelse, self.fresh(s.outs), s.span))
+            elif isinstance(s, CustomCall):
+                self._forward_custom(s, save=save)
+
+    def _forward_load(self, s: Load) -> None:
+        mem, index = self.scratch.get(s.mem, s.mem), self.values(s.index)
+        (out,) = self.fresh((s.out,))
+        # `origin` names the primal's load: `check_access` asks which loads the adjoint repeats.
+        self.builder.add(self._from_log(s, out) or Load(out, mem, index, s.span, s.origin))
+
+    def _forward_atomic(self, s: Atomic) -> None:
+        if s.out is not None:
+            (out,) = self.fresh((s.out,))
+            # It is lost after the launch; see `reverse._lost_values`.
+            lost = Mem(s.mem.name, out.type, 0, (), "lost")
+            self.new_mems[lost] = None
+            self.builder.add(self._from_log(s, out) or Load(out, lost, (), s.span, s.origin))
+        self._propose(s)
+
+    def _from_log(self, s: Load | Atomic, out: Value) -> Load | None:
+        if (found := self.logged.get(s)) is None:
+            return None
+        return Load(out, found[0], (self.value(found[1]),), s.span)
+
+    def _forward_block(self, block: Block) -> Block:
+        with self.builder.block() as stmts:
+            self.forward(block)
+        return Block(stmts, self.values(block.yields))
+
+    def _copy_alloca(self, s: Alloca, *, save: bool) -> None:
+        """Emit scratch of the region itself, which holds the saved values of a gradient's loop."""
+        b, count = self.builder, self.value(s.count)
+        self.scratch[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
+        b.add(Alloca(self.scratch[s.mem], count, s.span))
+        if save:
+            grad = Mem(f"{s.mem.name}.adj", derivative_type(s.mem.dtype), 1, None, "scratch")
+            self.scratch_grads[s.mem] = grad
+            b.add(Alloca(grad, count, s.span))
+            k = Value(count.type, "k")
+            with b.block() as stmts:
+                b.store(grad, (k,), zero(grad.dtype))
+            first = b.const(0, count.type)
+            b.add(For(k, first, count, (), (), Block(stmts), (), s.span))
+
+    def _forward_custom(self, s: CustomCall, *, save: bool) -> None:
+        """Emit the replay, or the body; the body too where `backward` goes through it."""
+        if self.is_inner or (self.builder.is_inner and s.is_linear):
+            self.builder.add(Rewriter(self.env).custom(s))
+            # It stays, to be differentiated further; `backward` goes through a copy of its body.
+            if save and not s.is_given:
+                kept = self.values(s.outs)
+                self.forward(s.body, save=True)
+                self.env.update(zip(s.outs, kept, strict=True))
+            return
+        if s.replay is None or (save and not s.is_given):
+            self.forward(s.body, save=save and not s.is_given)
+        found = s.replay or s.body
+        if s.replay is not None:
+            self.forward(s.replay)
+        bind(self.env, s, self.values(found.yields))
+
+    def _propose(self, s: Atomic) -> None:
+        """Emit the lane's proposal of itself as winner, made if its update reached the element."""
+        winner = self.winners.get(updated_element(s, self.defs))
+        if self.finding and winner is not None:
+            b = self.builder
+            extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
+            with b.block() as stmts:
+                b.atomic("min", winner, (), self.lane)
+            reached = b.named("eq", self.value(s.value), extreme)
+            b.add(If(reached, Block(stmts), Block([]), (), s.span))
+
+    def _forward_for(self, s: For, *, save: bool) -> None:
+        b = self.builder
+        lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
+        # Loops in segments are run in pieces, so nothing could be noted of all their iterations.
+        groups = replaced_values(s, self.active) if save and s not in self.split else []
+        noted = {k for g in groups for k in g.positions}
+        if save and (
+            not groups or any(p in self.active for k, p in enumerate(s.params) if k not in noted)
+        ):
+            # `hi < lo` is a loop without iterations; scratch of a negative size must not be allocated.
+            trips = b.named("max", hi - lo, b.const(0, lo.type))
+            outs = self._save(s, (lo, hi), trips, inits, groups)
+        else:
+            outs = self._iterations(s, (lo, hi), inits, groups=groups)
+        self.env.update(zip(s.outs, outs, strict=True))
+
+    def _forward_while(self, s: While, *, save: bool) -> None:
+        """Emit a while loop that counts its iterations; it saves, or else the counted loop after it."""
+        b = self.builder
+        inits = self.values(s.inits)
+        most = most_iterations(s) if save and s not in self.split else None
+        arrays = [] if most is None else self._alloc(s, b.const(most, i64))
+        params, n = self.fresh(s.params), Value(i64, "iteration")
+        with b.block() as cond_stmts:
+            self.forward(s.cond)
+        cond = Block(cond_stmts, self.values(s.cond.yields))
+        with b.block() as stmts:
+            for array, p in zip(arrays, params, strict=False):
+                b.store(array, (n,), p)
+            self.forward(s.body)
+            b.span = s.span
+            more = n + b.const(1, i64)
+        body = Block(stmts, (*self.values(s.body.yields), more))
+        outs, trips = self.fresh(s.outs), Value(i64, "trips")
+        b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, trips), s.span))
+        # Once counted, a while loop is a for loop over its iteration number.
+        bounds = (Const(i64, 0), trips)
+        if most is not None:
+            self.replaced[s] = []
+            self.saved[s] = SavedLoopValue(bounds, arrays, counter=counted(s, inits))
+        elif save:
+            self._save(s, bounds, trips, inits)
+
+    def _iterations(
+        self,
+        s: For | While,
+        bounds: tuple[Value, Value],
+        inits: tuple[Value, ...],
+        arrays: Sequence[Mem] = (),
+        groups: Sequence[Replacing] = (),
+    ) -> tuple[Value, ...]:
+        """Emit some iterations of a loop.
+
+        Args:
+            s: the loop.
+            bounds: the first iteration and the end.
+            inits: what they start from.
+            arrays: where each saves what it starts from.
+            groups: values of which is noted which iteration replaced them last.
+        """
+        b = self.builder
+        lo, hi = bounds
+        index, params = Value(lo.type, index_hint(s)), self.fresh(s.params)
+        if isinstance(s, For):
+            self.env[s.index] = index
+        with b.block() as stmts:
+            if arrays:
+                iteration = (index - lo,)
+                for array, p in zip(arrays, params, strict=True):
+                    b.store(array, iteration, p)
+            self.forward(s.body)
+            b.span = s.span
+            noting = [Noting(b, g, index, params, (lo, *inits)) for g in groups]
+            nexts = [v for n in noting for v in n.yields(self.env, stmts)]
+        body = Block(stmts, (*self.values(s.body.yields), *nexts))
+        params += tuple(p for n in noting for p in n.params)
+        inits += tuple(v for n in noting for v in n.inits)
+        outs = tuple(Value(v.type, v.hint) for v in (*s.outs, *nexts))
+        b.add(For(index, lo, hi, params, inits, body, outs, s.span, downwards(s)))
+        self.replaced[s] = LastReplaced.several(groups, outs[len(s.outs) :])
+        return outs[: len(s.outs)]
+
+    def _save(
+        self,
+        s: For | While,
+        bounds: tuple[Value, Value],
+        trips: Value,
+        inits: tuple[Value, ...],
+        groups: Sequence[Replacing] = (),
+    ) -> tuple[Value, ...]:
+        """Emit a loop that saves the states its iterations (or those of its last segment) start from."""
+        b = self.builder
+        length = self.split.get(s)
+        if length is None:
+            arrays = self._alloc(s, trips)
+            self.saved[s] = SavedLoopValue(bounds, arrays, counter=counted(s, inits))
+            return self._iterations(s, bounds, inits, arrays, groups)
+        # Two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch. 12): segments + length
+        # states instead of one for each iteration, and each iteration runs once more.
+        one, longest = b.const(1, trips.type), b.const(length, trips.type)
+        # At least one segment, so that the last one exists (and is empty) for a loop without iterations.
+        count = b.named(
+            "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
+        )
+        arrays, marks = self._alloc(s, b.named("min", trips, longest)), self._alloc(s, count)
+        last = count - one
+        self.saved[s] = SavedLoopValue(bounds, arrays, marks, count, counted(s, inits))
+        q, states = Value(trips.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
+        with b.block() as stmts:
+            for mark, v in zip(marks, states, strict=True):
+                b.store(mark, (q,), v)
+            ends = self._iterations(s, self._segment(s, q), states)
+        outs = tuple(Value(v.type, v.hint) for v in s.outs)
+        b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
+        return self._iterations(s, self._segment(s, last), outs, arrays)
+
+    def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
+        """Emit the first iteration of the q-th segment of a loop, and the end of it."""
+        b = self.builder
+        lo, hi = self.saved[s].bounds
+        length = b.const(self.split[s], q.type)
+        if downwards(s):
+            end = hi - q * length
+            return end - b.named("min", length, end - lo), end
+        begin = lo + q * length
+        return begin, begin + b.named("min", length, hi - begin)
+
+    def _alloc(self, s: For | While, count: Value) -> list[Mem]:
+        """Allocate scratch for the values a loop carries; what is unused is removed as dead code."""
+        made = []
+        for p in s.params:
+            array = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
+            self.builder.add(Alloca(array, count, s.span))
+            self.loop_of[array] = s
+            made.append(array)
+        return made
+
+
+def writes_temps(task: Task, versions: frozenset[Mem] = frozenset()) -> bool:
+    """Whether a task writes a temporary, or one of these versions of memories."""
+    return any(
+        isinstance(s, (Store, Atomic)) and (s.mem.kind == "temp" or s.mem in versions)
+        for s in task_statements(task)
+    )
+
+
+def replay(
+    task: Task, versions: frozenset[Mem] = frozenset(), live: frozenset[Mem] = frozenset()
+) -> Task:
+    """Return the task without its effects on fields: it recomputes temporaries and versions of memories.
+
+    `live`: memories whose loads find what the task itself has just written, if it is repeated: in versions.
+    """
+    work = Replayer()
+    work.versions, work.live = versions, live & versions
+    axes = work.fresh_all(task.axes)
+    bounds = work.block(task.bounds)
+    return task.replace(axes=axes, bounds=bounds, body=work.block(task.body))
+
+
+class Replayer(Inliner):
+    """Copies tasks without stores to fields, checks and prints."""
+
+    replayed = True
+    versions: frozenset[Mem] = frozenset()
+    live: frozenset[Mem] = frozenset()
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        # The primal launch has checked and printed already.
+        if isinstance(s, (Check, Print)):
+            return []
+        if isinstance(s, (Store, Atomic)) and s.mem.kind not in ("temp", "scratch"):
+            return self._write(s)
+        if isinstance(s, Load) and s.mem in self.live:
+            # No copy of the user's load, which the access rules would ask about: it finds the right value
+            # at this point of the run, if not at the end of it.
+            index = self.values(s.index)
+            return [Load(self.fresh(s.out), self.mem(s.mem), index, s.span)]
+        return super().stmt(s)
+
+    def _write(self, s: Store | Atomic) -> list[Stmt]:
+        """Return what is left of a write to a field."""
+        again: list[Stmt] = []
+        if s.mem in self.versions:
+            alone = s.replace(out=None) if isinstance(s, Atomic) else s
+            again += super().stmt(alone)
+        if isinstance(s, Atomic) and s.out is not None:
+            # A load from a memory of kind "lost" marks a value that cannot be recomputed. If dead-code
+            # elimination leaves it, some derivative needs it (`reverse._lost_values`).
+            lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
+            again.append(Load(self.fresh(s.out), lost, (), s.span))
+        return again
