@@ -43,6 +43,12 @@ def parallel_sort(keys: Field, values: Field | None = None) -> None:
     Args:
         keys: what is sorted.
         values: a field of the same length, which is brought into the same order.
+
+    Example:
+        keys = ds.field(ds.i32, shape=3)
+        keys.from_numpy(np.array([3, 1, 2], np.int32))
+        ds.algorithms.parallel_sort(keys)
+        print(keys.to_numpy())  # prints: [1 2 3]
     """
     given = [keys] if values is None else [keys, values]
     for f in given:
@@ -117,6 +123,12 @@ class PrefixSumExecutor:
 
     Args:
         length: the number of elements of the fields that it is run on.
+
+    Example:
+        x = ds.field(ds.i32, shape=4)
+        x.fill(2)
+        ds.algorithms.PrefixSumExecutor(4).run(x)
+        print(x.to_numpy())  # prints: [2 4 6 8]
     """
 
     def __init__(self, length: int) -> None:

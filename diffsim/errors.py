@@ -281,6 +281,14 @@ class DiffsimError(UserError, metaclass=PublicNames):
         message: what is wrong, in the user's words.
         span: where; None only for mistakes outside any source line.
         hint: what to do instead.
+
+    Example:
+        x = ds.field(ds.f32, shape=3)
+        try:
+            x[7] = 1.0
+        except ds.AccessError as error:  # or ds.DiffsimError, or IndexError
+            print(error.message)  # prints: index 7 is outside ...
+            print(error.hint is not None, error.span is not None)  # prints: True True
     """
 
     _public = "hint message span"

@@ -55,6 +55,21 @@ def wrap(
 
     Raises:
         ArgumentError: at a call: an array does not fit.
+
+    Example:
+        import jax
+
+        x = ds.field(ds.f32, shape=3, needs_grad=True)
+        y = ds.field(ds.f32, shape=3, needs_grad=True)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        f = ds.jax.wrap(square, inputs=[x], outputs=[y])
+        gradient = jax.grad(lambda a: f(a).sum())(jax.numpy.full(3, 3.0))
+        print(gradient.tolist())  # prints: [6.0, 6.0, 6.0]
     """
     _jax()
     if not is_one_of(mode, "reverse", "forward"):

@@ -56,6 +56,22 @@ def wrap(
     Raises:
         ArgumentError: at a call: a tensor does not fit.
         AutodiffError: and its kind: a gradient cannot be given; at the call, or in `backward`.
+
+    Example:
+        import torch
+
+        x = ds.field(ds.f64, shape=3, needs_grad=True)
+        y = ds.field(ds.f64, shape=3, needs_grad=True)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        f = ds.torch.wrap(square, inputs=[x], outputs=[y])
+        a = torch.full((3,), 3.0, dtype=torch.float64, requires_grad=True)
+        f(a).sum().backward()
+        print(a.grad.tolist())  # prints: [6.0, 6.0, 6.0]
     """
     pytorch()
     if function is None:

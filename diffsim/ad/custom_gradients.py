@@ -221,7 +221,23 @@ class GradReplaced(Named):
         return result
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
-        """Run the gradient function with the arguments of its call."""
+        """Run the gradient function with the arguments of its call.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+
+            @ds.ad.grad_replaced
+            def forward(a):
+                y.from_numpy(a * x.to_numpy())
+
+            @ds.ad.grad_for(forward)
+            def backward(a):
+                x.grad.from_numpy(x.grad.to_numpy() + a * y.grad.to_numpy())
+
+            y.grad.fill(1.0)
+            forward.grad(2.0)
+            print(x.grad[0])  # prints: 2.0
+        """
         backward = self._needed()
         clock = session.clock
         try:
@@ -424,6 +440,26 @@ def grad_replaced(func: Callable[..., Any]) -> GradReplaced:
 
     On a tape the launches inside it are not differentiated; `backward` is called in their place,
     with the same arguments.
+
+    Example:
+        x, y = (ds.field(ds.f32, shape=(), needs_grad=True) for _ in range(2))
+        x[None] = 3.0
+
+        @ds.kernel
+        def square():
+            y[None] = x[None] ** 2
+
+        @ds.ad.grad_replaced
+        def forward():
+            square()
+
+        @ds.ad.grad_for(forward)
+        def backward():
+            square.grad()
+
+        with ds.Tape(y):
+            forward()
+        print(x.grad[None])  # prints: 6.0
     """
     _check_runs_at_once(func, "ds.ad.grad_replaced")
     return GradReplaced(func)
@@ -447,6 +483,22 @@ def grad_for(
 
     Raises:
         AutodiffError: the function is not marked, or has a gradient already; the check fails.
+
+    Example:
+        x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+
+        @ds.ad.grad_replaced
+        def forward():
+            y.from_numpy(2.0 * x.to_numpy())
+
+        @ds.ad.grad_for(forward)
+        def backward():
+            x.grad.from_numpy(x.grad.to_numpy() + 2.0 * y.grad.to_numpy())
+
+        with ds.Tape() as tape:
+            forward()
+        tape.backward(grads={y: 1.0})
+        print(x.grad[0])  # prints: 2.0
     """
     if isinstance(primal, BoundGradReplaced):
         primal = primal.replaced
@@ -543,6 +595,14 @@ class NoGrad:
 
     Fields that the code stores to forget what they had to do with the loss; kernels may return
     values. Outside a tape it changes nothing.
+
+    Example:
+        x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+        with ds.Tape() as tape:
+            with ds.ad.no_grad():
+                y.copy_from(x)
+        tape.backward(grads={y: 1.0})
+        print(x.grad[0])  # prints: 0.0
     """
 
     def __reduce__(self) -> str:

@@ -37,6 +37,12 @@ def copy(
 
     Raises:
         ArgumentError: shapes or types that do not fit, elements that are not there.
+
+    Example:
+        x, y = ds.field(ds.f32, shape=4), ds.field(ds.f32, shape=4)
+        x.fill(1.5)
+        ds.copy(y, x, dest_offset=1, count=2)
+        print(y.to_numpy().tolist())  # prints: [0.0, 1.5, 1.5, 0.0]
     """
     # A field of structs has no memory of its own: its members are fields.
     if isinstance(dst, StructField) and isinstance(src, StructField) and dst.keys == src.keys:

@@ -56,9 +56,23 @@ class FwdMode(Explained, metaclass=PublicNames):
     Raises:
         AutodiffError: and its kind, in the line whose tangent cannot be given.
         ArgumentError: a seed that does not fit.
+
+    Example:
+        x = ds.field(ds.f64, shape=3, needs_grad=True)
+        y = ds.field(ds.f64, shape=3, needs_grad=True)
+        x.fill(3.0)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        with ds.ad.FwdMode(loss=y, param=x, seed=[1.0, 0.0, 0.5]) as forward:
+            square()
+        print(forward.tangents(y))  # prints: [6. 0. 3.]
     """
 
-    _public = ""
+    _public = "tangents"
 
     _words = "forward mode"
 
@@ -162,6 +176,20 @@ class FwdMode(Explained, metaclass=PublicNames):
 
         Returns:
             An array in the shape of `y.to_numpy()`; with a list of seeds one for each of them, in order.
+
+        Example:
+            x = ds.field(ds.f64, shape=3, needs_grad=True)
+            y = ds.field(ds.f64, shape=3, needs_grad=True)
+            x.fill(3.0)
+
+            @ds.kernel
+            def square():
+                for i in x:
+                    y[i] = x[i] ** 2
+
+            with ds.ad.FwdMode(loss=y, param=x, seed=[[1, 0, 0], [0, 1, 0]]) as forward:
+                square()
+            print(forward.tangents(y).tolist())  # prints: [[6.0, 0.0, 0.0], [0.0, 6.0, 0.0]]
         """
         if isinstance(y, Recorded):
             return self._of_value(y)

@@ -44,6 +44,17 @@ class CheckpointStats:
         steps_run: how often a step was run, forward and backward together.
         planned_steps: how often they are going to be run in all, by the sizes of the first step; 0: not known
             (no tape, or `while_=` before the end of the forward run).
+
+    Example:
+        x = ds.field(ds.f32, shape=(), needs_grad=True)
+        x[None] = 1.0
+
+        @ds.kernel
+        def step(t: ds.i32):
+            x[None] = 2.0 * x[None]
+
+        stats = ds.ad.checkpoint(step, 10, [x])
+        print(x[None], stats.steps_run)  # prints: 1024.0 10
     """
 
     def __init__(self, snapshot_bytes: int) -> None:

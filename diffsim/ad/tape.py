@@ -116,6 +116,20 @@ class Tape(Drawn, metaclass=PublicNames):
         AutodiffError: and its kind, at the end of the block (or in `backward`): a gradient in `grad_check`
             differs, or the block cannot be replayed.
 
+
+    Example:
+        x = ds.field(ds.f32, shape=3, needs_grad=True)
+        loss = ds.field(ds.f32, shape=(), needs_grad=True)
+        x.fill(2.0)
+
+        @ds.kernel
+        def add_squares():
+            for i in x:
+                loss[None] += x[i] ** 2
+
+        with ds.Tape(loss):
+            add_squares()
+        print(loss[None], x.grad[0])  # prints: 12.0 4.0
     """
 
     _public = (
@@ -308,6 +322,19 @@ class Tape(Drawn, metaclass=PublicNames):
             backward: called without arguments; it reads and adds to gradients.
             arrays: the fields and arrays whose gradients it uses, for `tape.zero()` and
                 `tape.gradients`.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+
+            def backward():  # of y = sin(x), which NumPy computes below
+                x.grad.from_numpy(x.grad.to_numpy() + y.grad.to_numpy() * np.cos(x.to_numpy()))
+
+            with ds.Tape() as tape:
+                with ds.ad.no_grad():
+                    y.from_numpy(np.sin(x.to_numpy()))
+                tape.record_func(backward, [x, y])
+            tape.backward(grads={y: 1.0})
+            print(x.grad[0])  # prints: 1.0
         """
         need_function(backward, "backward", "give one that adds to the gradients")
         check_runs(backward, "the function", ())
@@ -328,6 +355,26 @@ class Tape(Drawn, metaclass=PublicNames):
             hook: `hook(step, grads)`: the number of the launch on the tape, from 0, and a dictionary
                 from the fields that it read to their gradients so far. What the hook does to them
                 (clip, set to 0) is what the earlier launches see.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            with ds.Tape() as tape:
+                square()
+
+            @tape.on_backward
+            def clip(step, grads):
+                for gradient in grads.values():
+                    gradient.from_numpy(np.clip(gradient.to_numpy(), -5.0, 5.0))
+
+            tape.backward(y)
+            print(x.grad[None])  # prints: 5.0
         """
         need_function(hook, "the hook", "give one of two parameters: def hook(step, grads): ...")
         check_runs(hook, "the hook", ("step", "grads"))
@@ -355,6 +402,22 @@ class Tape(Drawn, metaclass=PublicNames):
                 launch has such an argument, or the launches had different ones.
             KernelStateError: a number that was compiled in has changed.
             CheckError: a check in a kernel (`debug=True`) failed.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            with ds.Tape(y) as tape:
+                square()
+            x[None] = 5.0
+            tape.replay()
+            tape.backward()
+            print(y[None], x.grad[None])  # prints: 25.0 10.0
         """
         replay = self._checked_replay("replay", arguments)
         # After all checks: a refused replay leaves gradients and loss as they were.
@@ -395,6 +458,24 @@ class Tape(Drawn, metaclass=PublicNames):
         Raises:
             AutodiffError: the tape cannot be replayed (see `replay`), or holds text for LLVM.
             ArgumentError: the file cannot be written; one that was there stays as it was.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            with ds.Tape(y) as tape:
+                square()
+            tape.save("square.tape")
+
+            loaded = ds.load_tape("square.tape")
+            loaded.fields["x"][None] = 5.0
+            loaded.replay()
+            print(loaded.loss[None])  # prints: 25.0
         """
         need_path(filename, "the filename")
         replay = self._checked_replay("save")
@@ -423,6 +504,23 @@ class Tape(Drawn, metaclass=PublicNames):
         Raises:
             AutodiffError: and its kind: a value that is needed has changed, a gradient is missing. Whatever
                 is raised once the pass has begun, all gradients on the tape are NaN then.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            with ds.Tape() as tape:
+                square()
+            tape.backward(y)
+            print(x.grad[None])  # prints: 6.0
+            tape.zero()
+            tape.backward(grads={y: 0.5})
+            print(x.grad[None])  # prints: 3.0
         """
         self._differentiate(loss, grads)
 
@@ -567,7 +665,15 @@ class Tape(Drawn, metaclass=PublicNames):
 
     @property
     def gradients(self) -> dict[Field, Field]:
-        """For each field on the tape that has one, its gradient."""
+        """For each field on the tape that has one, its gradient.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+            with ds.Tape() as tape:
+                y.copy_from(x)
+            tape.backward(grads={y: 2.0})
+            print(tape.gradients[x][0])  # prints: 2.0
+        """
         # First launches are enough: all plain launches of a kernel use the same fields.
         found = fields_of(self.entries.firsts())
         return {f: f.grad for f in found if f.grad is not None and f.kind != "argument"}
@@ -578,15 +684,39 @@ class Tape(Drawn, metaclass=PublicNames):
         return [f.adjoint for f in found if f.adjoint is not None and f.kind != "argument"]
 
     def zero(self) -> None:
-        """Set all gradients on the tape to 0."""
+        """Set all gradients on the tape to 0.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+            with ds.Tape() as tape:
+                y.copy_from(x)
+            tape.backward(grads={y: 2.0})
+            tape.zero()
+            print(x.grad[0])  # prints: 0.0
+        """
         for adjoint in self._adjoints():
             adjoint.clear()
 
     def reset(self) -> None:
-        """Forget what was recorded, and set the gradients to 0."""
+        """Forget what was recorded, and set the gradients to 0.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+            with ds.Tape() as tape:
+                y.copy_from(x)
+            tape.reset()
+            print(tape.stats().entries)  # prints: 0
+        """
         self.zero()
         self._restart()
 
     def stats(self) -> TapeStats:
-        """Count what the tape holds."""
+        """Count what the tape holds.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+            with ds.Tape() as tape:
+                y.copy_from(x)
+            print(tape.stats().entries, tape.stats().saved_bytes)  # prints: 1 0
+        """
         return stats_of(self.recorder, self._passes)

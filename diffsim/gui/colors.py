@@ -13,7 +13,11 @@ from diffsim.lang.host.signatures import checked
 
 @checked
 def rgb_to_hex(c: Sequence[float] | np.ndarray) -> Any:
-    """Return the colour 0xRRGGBB of red, green and blue between 0 and 1; arrays of them give an array."""
+    """Return the colour 0xRRGGBB of red, green and blue between 0 and 1; arrays of them give an array.
+
+    Example:
+        print(hex(ds.rgb_to_hex((1.0, 0.0, 0.2))))  # prints: 0xff0033
+    """
     try:
         red, green, blue = (np.clip(np.int32(np.multiply(x, 255)), 0, 255) for x in c)
     except (TypeError, ValueError):
@@ -26,7 +30,11 @@ def rgb_to_hex(c: Sequence[float] | np.ndarray) -> Any:
 
 @checked
 def hex_to_rgb(color: int) -> tuple[float, float, float]:
-    """Return red, green and blue, between 0 and 1, of a colour 0xRRGGBB."""
+    """Return red, green and blue, between 0 and 1, of a colour 0xRRGGBB.
+
+    Example:
+        print(ds.hex_to_rgb(0xFF0033))  # prints: (1.0, 0.0, 0.2)
+    """
     if not isinstance(color, int | np.integer):
         raise ArgumentError(
             f"a colour is a number, not {shown(color)}", Span.of_caller(), "write 0xRRGGBB"

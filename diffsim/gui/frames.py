@@ -117,7 +117,8 @@ class Frames:
             write_file(path, encoded(rows, PICTURES[path.suffix.lower()]))
             return
         if path not in self._films:
-            self._films[path] = new_film(path, self._limit or RATE)
+            # Absolute: the program may change its folder before the film is complete.
+            self._films[path] = new_film(path.absolute(), self._limit or RATE)
         self._films[path].add(rows)
 
     def _wait_for_next_frame(self) -> None:

@@ -60,6 +60,12 @@ class GUI:
         name, res, background_color: as given.
         frame: how many frames were shown.
         event: what `get_event` has found last.
+
+    Example:
+        gui = ds.GUI("Particles", res=64, background_color=0x112F41, show_gui=False)
+        gui.circles([[0.5, 0.5], [0.25, 0.75]], radius=5, color=0xFF0000)
+        print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        gui.show("particles.png")
     """
 
     Event, EventFilter = events.Event, events.EventFilter
@@ -109,12 +115,25 @@ class GUI:
         self.close()
 
     def close(self) -> None:
-        """Close the window and finish films."""
+        """Close the window and finish films.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.show("film.gif")
+            gui.close()
+            print(gui.frame)  # prints: 1
+        """
         self._frames.close("gui.close()")
 
     @property
     def frame(self) -> int:
-        """How many frames were shown."""
+        """How many frames were shown.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.show("frame.png")
+            print(gui.frame)  # prints: 1
+        """
         return self._frames.count
 
     @frame.setter
@@ -124,7 +143,13 @@ class GUI:
     # ---- drawing
 
     def clear(self, color: int | None = None) -> None:
-        """Fill the canvas with a colour, that of the background if none is given."""
+        """Fill the canvas with a colour, that of the background if none is given.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.clear(0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         chosen = self.background_color if color is None else color
         self._canvas.clear(int(arguments.colors(chosen, 1)[0]))
 
@@ -135,11 +160,23 @@ class GUI:
             img: a field or array of shape (x, y), grey, or of 2 to 4 components or a last axis of as many:
                 red, green, blue and alpha, which is ignored. The first axis goes to the right, the second
                 up. Floats reach from 0 to 1, integers without sign to the largest of their type.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            image = ds.field(ds.f32, shape=(64, 64))
+            image.fill(1.0)
+            gui.set_image(image)
+            print(gui.get_image()[32, 32, 0])  # prints: 1.0
         """
         self._canvas.image(img)
 
     def get_image(self) -> np.ndarray:
-        """Return what was drawn in this frame: (x, y, 4) of f32 from 0 to 1, of 256 levels."""
+        """Return what was drawn in this frame: (x, y, 4) of f32 from 0 to 1, of 256 levels.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            print(gui.get_image().shape, gui.get_image().dtype)  # prints: (64, 64, 4) float32
+        """
         turned = self._canvas.bytes[::-1].transpose(1, 0, 2)
         return np.ascontiguousarray(turned, np.float32) / np.float32(255)
 
@@ -149,12 +186,23 @@ class GUI:
         Args:
             scalar_field: of two axes; numbers from 0 to 1.
             normalize: whether its least and largest number become 0 and 1.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.contour(np.eye(8))
+            print(gui.get_image()[0, 0, 0] > gui.get_image()[0, 63, 0])  # prints: True
         """
         values = as_array(scalar_field, "scalar_field")
         self._canvas.image(contour_colors(values, self.res, normalize))
 
     def circle(self, pos: Position, color: int = 0xFFFFFF, radius: float = 1) -> None:
-        """Draw a disc (`radius` in pixels)."""
+        """Draw a disc (`radius` in pixels).
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.circle((0.5, 0.5), color=0xFF0000, radius=5)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         self._canvas.circles(point("pos", pos), radius, arguments.colors(color, 1))
 
     def circles(
@@ -173,6 +221,13 @@ class GUI:
             color: one, or one for each.
             palette: colours, from which `palette_indices` chooses one for each disc.
             palette_indices: a field, array or list of n whole numbers.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            x = ds.Vector.field(2, ds.f32, shape=3)
+            x.fill(0.5)
+            gui.circles(x, radius=5, color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
         """
         centers = points("pos", pos)
         if palette is not None:
@@ -182,12 +237,25 @@ class GUI:
         self._canvas.circles(centers, radius, chosen)
 
     def triangle(self, a: Position, b: Position, c: Position, color: int = 0xFFFFFF) -> None:
-        """Fill a triangle."""
+        """Fill a triangle.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.triangle((0, 0), (1, 0), (0.5, 1), color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         corners = [point("a", a), point("b", b), point("c", c)]
         self._canvas.triangles(corners, arguments.colors(color, 1))
 
     def triangles(self, a: Any, b: Any, c: Any, color: Any = 0xFFFFFF) -> None:
-        """Fill triangles, whose corners are rows of `a`, `b` and `c`."""
+        """Fill triangles, whose corners are rows of `a`, `b` and `c`.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            a, b, c = [[0, 0]], [[1, 0]], [[0.5, 1]]  # a triangle
+            gui.triangles(a, b, c, color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         corners = {"a": points("a", a), "b": points("b", b), "c": points("c", c)}
         same_length(corners)
         chosen = arguments.colors(color, len(corners["a"]))
@@ -196,12 +264,24 @@ class GUI:
     def line(
         self, begin: Position, end: Position, radius: float = 1, color: int = 0xFFFFFF
     ) -> None:
-        """Draw a segment (`radius`: half of its width in pixels, as in Taichi)."""
+        """Draw a segment (`radius`: half of its width in pixels, as in Taichi).
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.line((0, 0), (1, 1), radius=3, color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         ends = point("begin", begin), point("end", end)
         self._canvas.lines(*ends, radius, arguments.colors(color, 1))
 
     def lines(self, begin: Any, end: Any, radius: Any = 1, color: Any = 0xFFFFFF) -> None:
-        """Draw segments from rows of `begin` to rows of `end`; radii and colours one, or one for each."""
+        """Draw segments from rows of `begin` to rows of `end`; radii and colours one, or one for each.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.lines([[0, 0], [0, 1]], [[1, 1], [1, 0]], radius=3, color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         ends = {"begin": points("begin", begin), "end": points("end", end)}
         same_length(ends)
         chosen = arguments.colors(color, len(ends["begin"]))
@@ -210,7 +290,13 @@ class GUI:
     def rect(
         self, topleft: Position, bottomright: Position, radius: float = 1, color: int = 0xFFFFFF
     ) -> None:
-        """Draw the four sides of a rectangle."""
+        """Draw the four sides of a rectangle.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.rect((0.25, 0.75), (0.75, 0.25), radius=3, color=0xFF0000)
+            print(gui.get_image()[16, 32, :3])  # prints: [1. 0. 0.]
+        """
         (left, top), (right, bottom) = (
             point("topleft", topleft)[0],
             point("bottomright", bottomright)[0],
@@ -226,7 +312,13 @@ class GUI:
         color: int = 0xFFFFFF,
         **kwargs: float,
     ) -> None:
-        """Draw an arrow from `orig` to `orig + direction`; see `arrows`."""
+        """Draw an arrow from `orig` to `orig + direction`; see `arrows`.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.arrow((0, 0), (1, 1), radius=3, color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         self.arrows(point("orig", orig), point("direction", direction), radius, color, **kwargs)
 
     def arrows(
@@ -247,6 +339,11 @@ class GUI:
             color: one, or one for each.
             tip_scale: length of the two short lines at a tip, as a part of the arrow's.
             angle: between these lines and the arrow [degrees].
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.arrows([[0, 0], [0, 1]], [[1, 1], [1, -1]], radius=3, color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
         """
         begin, along = points("orig", orig), points("direction", direction)
         same_length({"orig": begin, "direction": along})
@@ -259,7 +356,13 @@ class GUI:
             self.lines(end, end + tip, radius, color)
 
     def point_field(self, radius: Any, color: Any = 0xFFFFFF, bound: float = 0.5) -> None:
-        """Draw a disc for each element of an array of radii, spread over the canvas."""
+        """Draw a disc for each element of an array of radii, spread over the canvas.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.point_field(np.full((3, 3), 5.0), color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         sizes = as_array(radius, "radius")
         if sizes.ndim != 2:
             raise refuse(f"radius has shape {sizes.shape}, not (x, y)", "one radius for each disc")
@@ -273,7 +376,13 @@ class GUI:
         bound: float = 0.5,
         **kwargs: float,
     ) -> None:
-        """Draw an arrow for each vector of an array of shape (x, y, 2), spread over the canvas."""
+        """Draw an arrow for each vector of an array of shape (x, y, 2), spread over the canvas.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.arrow_field(np.full((3, 3, 2), 0.2), radius=3, color=0xFF0000)
+            print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
+        """
         vectors = as_array(direction, "direction")
         if vectors.ndim != 3 or vectors.shape[2] != 2:
             raise refuse(
@@ -285,7 +394,13 @@ class GUI:
     def vector_field(
         self, vector_field: Any, arrow_spacing: int = 5, color: Any = 0xFFFFFF
     ) -> None:
-        """Draw every fifth vector of a field as an arrow, the longest a tenth of the canvas."""
+        """Draw every fifth vector of a field as an arrow, the longest a tenth of the canvas.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.vector_field(np.ones((20, 20, 2)), color=0xFF0000)
+            print(gui.get_image()[:, :, 0].max())  # prints: 1.0
+        """
         vectors = as_array(vector_field, "vector_field")
         if vectors.ndim != 3 or vectors.shape[2] != 2:
             raise refuse(
@@ -306,7 +421,13 @@ class GUI:
     def text(
         self, content: str, pos: Position, font_size: float = 15, color: int = 0xFFFFFF
     ) -> None:
-        """Write a text, of one line or more, below and to the right of `pos` (`font_size` in pixels)."""
+        """Write a text, of one line or more, below and to the right of `pos` (`font_size` in pixels).
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.text("t = 1 s", pos=(0.1, 0.9), color=0xFF0000)
+            print(gui.get_image()[:, :, 0].max() > 0.5)  # prints: True
+        """
         need_positive(font_size, "font_size", "give the height of a line in pixels, such as 15")
         x, y = point("pos", pos)[0] * self.res
         if np.isfinite((x, y)).all():
@@ -327,6 +448,14 @@ class GUI:
             file: a picture (.png, .jpg, .bmp, ...), or a film (.gif, .apng, and .mp4 where ffmpeg is), to
                 which each `show` of that name appends a frame; it is complete when the canvas is closed or
                 the program ends.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            for frame in range(3):
+                gui.circle((0.5, 0.5), radius=5 * frame)
+                gui.show("film.gif")
+            gui.close()  # the film is complete
+            print(gui.frame)  # prints: 3
         """
         self._frames.check_open()
         view = self._frames.opened()
@@ -341,7 +470,13 @@ class GUI:
 
     @property
     def fps_limit(self) -> float | None:
-        """The most frames a second in a window, 60 at first; None: as many as can be drawn."""
+        """The most frames a second in a window, 60 at first; None: as many as can be drawn.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            gui.fps_limit = 30
+            print(gui.fps_limit)  # prints: 30
+        """
         return self._frames.limit
 
     @fps_limit.setter
@@ -350,7 +485,14 @@ class GUI:
 
     @property
     def running(self) -> bool:
-        """Whether the window is open; True without one, until it is set to False."""
+        """Whether the window is open; True without one, until it is set to False.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            print(gui.running)  # prints: True
+            gui.running = False
+            print(gui.running)  # prints: False
+        """
         return self._frames.running
 
     @running.setter
@@ -369,6 +511,12 @@ class GUI:
             minimum: the value at the left end, which it has at first.
             maximum: the value at the right end.
             step: what values are rounded to, counted from the minimum; if left out, any.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            force = gui.slider("force [N]", 0, 10, step=0.5)
+            force.value = 2.5
+            print(force.value)  # prints: 2.5
         """
         for number, what in ((minimum, "minimum"), (maximum, "maximum")):
             need_number(number, f"the {what} of the slider {text!r}", "give a number")
@@ -381,11 +529,23 @@ class GUI:
         return made
 
     def label(self, text: str) -> Widget:
-        """Add a label, which shows its title and its `.value`."""
+        """Add a label, which shows its title and its `.value`.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            loss = gui.label("loss")
+            loss.value = 0.5
+            print(loss.value)  # prints: 0.5
+        """
         return self._widgets.add("label", text)
 
     def button(self, text: str, event_name: str | None = None) -> str:
-        """Add a button; return the key of its events of type `GUI.PRESS`."""
+        """Add a button; return the key of its events of type `GUI.PRESS`.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            print(gui.button("Start", event_name="start"))  # prints: start
+        """
         key = event_name or f"WidgetButton_{text}"
         self._frames.events.names.add(key)
         made = self._widgets.add("button", text)
@@ -397,7 +557,12 @@ class GUI:
     # ---- events
 
     def has_key_event(self) -> bool:
-        """Return whether an event waits to be fetched."""
+        """Return whether an event waits to be fetched.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            print(gui.has_key_event())  # prints: False
+        """
         self._frames.poll()
         return bool(self._frames.events.waiting)
 
@@ -407,6 +572,10 @@ class GUI:
         Args:
             e_filter: what is asked for: types (`GUI.PRESS`), keys ("a", `GUI.ESCAPE`), pairs of both; all
                 events if nothing is given. Events that do not match are dropped.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            print([event.key for event in gui.get_events(ds.GUI.PRESS)])  # prints: []
         """
         self._frames.events.check_filter(e_filter)
         wanted = events.EventFilter(*e_filter) if e_filter else None
@@ -416,14 +585,25 @@ class GUI:
                 yield event
 
     def get_event(self, *e_filter: Any) -> bool:
-        """Return whether there was such an event (as in `get_events`), which is then `gui.event`."""
+        """Return whether there was such an event (as in `get_events`), which is then `gui.event`.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            print(gui.get_event(ds.GUI.PRESS))  # prints: False
+        """
         for event in self.get_events(*e_filter):
             self.event = event
             return True
         return False
 
     def get_key_event(self) -> events.Event:
-        """Wait for the next event and return it."""
+        """Wait for the next event and return it.
+
+        Example:
+            gui = ds.GUI("Keys", res=64, show_gui=False)
+            if gui.has_key_event():
+                print(gui.get_key_event().key)
+        """
         if not self._frames.opened().has_events and not self.has_key_event():
             raise refuse(
                 "there is no window, so no event will ever come",
@@ -433,13 +613,24 @@ class GUI:
         return self._frames.events.waiting.popleft()
 
     def is_pressed(self, *keys: str) -> bool:
-        """Return whether one of the keys, or buttons of the mouse, is pressed now."""
+        """Return whether one of the keys, or buttons of the mouse, is pressed now.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            print(gui.is_pressed("a", ds.GUI.LEFT))  # prints: False
+        """
         self._frames.events.check_keys(keys)
         self._frames.poll()
         return self._frames.events.is_pressed(keys)
 
     def get_cursor_pos(self) -> tuple[float, float]:
-        """Return where the mouse is: (x, y) between 0 and 1."""
+        """Return where the mouse is: (x, y) between 0 and 1.
+
+        Example:
+            gui = ds.GUI("Shapes", res=64, show_gui=False)
+            x, y = gui.get_cursor_pos()
+            print(0 <= x <= 1, 0 <= y <= 1)  # prints: True True
+        """
         return self._frames.events.cursor
 
 

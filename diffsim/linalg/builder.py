@@ -36,6 +36,18 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         max_num_triplets: how many additions there is room for.
         dtype: ds.f32 or ds.f64.
         storage_format: "col_major" or "row_major"; the numbers are the same.
+
+    Example:
+        builder = ds.linalg.SparseMatrixBuilder(2, 2, max_num_triplets=4)
+
+        @ds.kernel
+        def fill(A: ds.types.sparse_matrix_builder()):
+            for i in range(2):
+                A[i, i] += 2.0 * (i + 1)
+
+        fill(builder)
+        A = builder.build()
+        print(A.shape, A[1, 1])  # prints: (2, 2) 4.0
     """
 
     _public = "build num_cols num_rows print_triplets"
@@ -70,12 +82,20 @@ class SparseMatrixBuilder(metaclass=PublicNames):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
+        """The number of rows.
+
+        Example:
+            print(ds.linalg.SparseMatrixBuilder(2, 3, max_num_triplets=4).num_rows)  # prints: 2
+        """
         return self.shape[0]
 
     @property
     def num_cols(self) -> int:
-        """The number of columns."""
+        """The number of columns.
+
+        Example:
+            print(ds.linalg.SparseMatrixBuilder(2, 3, max_num_triplets=4).num_cols)  # prints: 3
+        """
         return self.shape[1]
 
     def in_words(self) -> str:
@@ -103,7 +123,20 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         return rows[order], columns[order], numbers[order]
 
     def build(self, dtype: Any = None, _format: str = "CSR") -> SparseMatrix:
-        """Return the matrix, and forget the triplets."""
+        """Return the matrix, and forget the triplets.
+
+        Example:
+            builder = ds.linalg.SparseMatrixBuilder(2, 2, max_num_triplets=4)
+
+            @ds.kernel
+            def fill(A: ds.types.sparse_matrix_builder()):
+                for i in range(2):
+                    A[i, i] += 2.0 * (i + 1)
+
+            fill(builder)
+            A = builder.build()
+            print(A[0, 0], A[0, 1])  # prints: 2.0 0.0
+        """
         refuse_tape("a sparse matrix")
         rows, columns, numbers = self.triplets()
         t = self.dtype if dtype is None else need_dtype(dtype)
@@ -112,7 +145,20 @@ class SparseMatrixBuilder(metaclass=PublicNames):
         return SparseMatrix(sm=coo.tocsr())
 
     def print_triplets(self) -> None:
-        """Print what was added so far."""
+        """Print what was added so far.
+
+        Example:
+            builder = ds.linalg.SparseMatrixBuilder(2, 2, max_num_triplets=4)
+
+            @ds.kernel
+            def fill(A: ds.types.sparse_matrix_builder()):
+                for i in range(2):
+                    A[i, i] += 2.0 * (i + 1)
+
+            fill(builder)
+            builder.print_triplets()
+            # prints: ...
+        """
         print(f"n={self.shape[0]}, m={self.shape[1]}, num_triplets={self.count[None]}")
         for i, j, v in zip(*self.triplets(), strict=True):
             print(f"({i}, {j}) val={v}")

@@ -25,6 +25,18 @@ class LinearOperator:
 
     Args:
         matvec_kernel: the kernel.
+
+    Example:
+        x, b = ds.field(ds.f64, shape=2), ds.field(ds.f64, shape=2)
+        b.from_numpy(np.array([2.0, 8.0]))
+
+        @ds.kernel
+        def apply(v: ds.template(), Av: ds.template()):
+            for i in v:
+                Av[i] = 2.0 * (i + 1) * v[i]
+
+        A = ds.linalg.LinearOperator(apply)
+        print(ds.linalg.MatrixFreeCG(A, b, x), x.to_numpy().round(6))  # prints: True [1. 2.]
     """
 
     def __init__(self, matvec_kernel: Callable[[Any, Any], object]) -> None:
@@ -45,6 +57,13 @@ class SparseCG:
         x0: where to start; zeros if left out.
         max_iter: the most iterations.
         atol: the length of the residual at which to stop.
+
+    Example:
+        import scipy.sparse
+
+        A = ds.linalg.SparseMatrix(sm=scipy.sparse.diags_array([2.0, 4.0]), dtype=ds.f64)
+        x, converged = ds.linalg.SparseCG(A, np.array([2.0, 8.0])).solve()
+        print(x.round(6), converged)  # prints: [1. 2.] True
     """
 
     def __init__(
@@ -98,6 +117,18 @@ def MatrixFreeCG(  # noqa: N802 - Taichi's name
 
     Returns:
         Whether the residual is as small as asked for.
+
+    Example:
+        x, b = ds.field(ds.f64, shape=2), ds.field(ds.f64, shape=2)
+        b.from_numpy(np.array([2.0, 8.0]))
+
+        @ds.kernel
+        def apply(v: ds.template(), Av: ds.template()):
+            for i in v:
+                Av[i] = 2.0 * (i + 1) * v[i]
+
+        A = ds.linalg.LinearOperator(apply)
+        print(ds.linalg.MatrixFreeCG(A, b, x), x.to_numpy().round(6))  # prints: True [1. 2.]
     """
     return _matrix_free(_cg, A, b, x, tol, maxiter, quiet)
 
@@ -111,7 +142,20 @@ def MatrixFreeBICGSTAB(  # noqa: N802 - Taichi's name
     maxiter: int = 5000,
     quiet: bool = True,
 ) -> bool:
-    """Solve A x = b by BiCGStab, for any regular A; the arguments are those of `MatrixFreeCG`."""
+    """Solve A x = b by BiCGStab, for any regular A; the arguments are those of `MatrixFreeCG`.
+
+    Example:
+        x, b = ds.field(ds.f64, shape=2), ds.field(ds.f64, shape=2)
+        b.from_numpy(np.array([2.0, 8.0]))
+
+        @ds.kernel
+        def apply(v: ds.template(), Av: ds.template()):
+            for i in v:
+                Av[i] = 2.0 * (i + 1) * v[i]
+
+        A = ds.linalg.LinearOperator(apply)
+        print(ds.linalg.MatrixFreeBICGSTAB(A, b, x), x.to_numpy().round(6))  # prints: True [1. 2.]
+    """
     return _matrix_free(_bicgstab, A, b, x, tol, maxiter, quiet)
 
 

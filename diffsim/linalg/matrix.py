@@ -23,6 +23,12 @@ class SparseMatrix:
         m: number of columns; as many as rows if left out.
         sm: a matrix of SciPy instead.
         dtype: ds.f32 or ds.f64.
+
+    Example:
+        import scipy.sparse
+
+        A = ds.linalg.SparseMatrix(sm=scipy.sparse.diags_array([2.0, 4.0]), dtype=ds.f64)
+        print(A @ np.array([1.0, 1.0]), (A + A)[1, 1])  # prints: [2. 4.] 8.0
     """
 
     __array_priority__ = 100  # `array * A` asks the matrix
@@ -43,31 +49,58 @@ class SparseMatrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
+        """The numbers of rows and columns.
+
+        Example:
+            print(ds.linalg.SparseMatrix(2, 3).shape)  # prints: (2, 3)
+        """
         rows, columns = self.matrix.shape
         return rows, columns
 
     @property
     def n(self) -> int:
-        """The number of rows."""
+        """The number of rows.
+
+        Example:
+            print(ds.linalg.SparseMatrix(2, 3).n)  # prints: 2
+        """
         return self.shape[0]
 
     @property
     def m(self) -> int:
-        """The number of columns."""
+        """The number of columns.
+
+        Example:
+            print(ds.linalg.SparseMatrix(2, 3).m)  # prints: 3
+        """
         return self.shape[1]
 
     @property
     def dtype(self) -> Any:
-        """The type of the numbers."""
+        """The type of the numbers.
+
+        Example:
+            print(ds.linalg.SparseMatrix(2, 3, dtype=ds.f64).dtype)  # prints: f64
+        """
         return from_numpy(self.matrix.dtype)
 
     def to_scipy(self) -> Any:
-        """Return a copy as a matrix of SciPy."""
+        """Return a copy as a matrix of SciPy.
+
+        Example:
+            import scipy.sparse
+
+            A = ds.linalg.SparseMatrix(sm=scipy.sparse.diags_array([2.0, 4.0]), dtype=ds.f64)
+            print(A.to_scipy().diagonal())  # prints: [2. 4.]
+        """
         return self.matrix.copy()
 
     def transpose(self) -> SparseMatrix:
-        """Return the matrix with rows and columns exchanged."""
+        """Return the matrix with rows and columns exchanged.
+
+        Example:
+            print(ds.linalg.SparseMatrix(2, 3).transpose().shape)  # prints: (3, 2)
+        """
         return SparseMatrix(sm=self.matrix.T)
 
     def _with(self, other: object, operation: Callable[[Any, Any], Any], sign: str) -> SparseMatrix:
@@ -125,7 +158,14 @@ class SparseMatrix:
         return index
 
     def build_from_ndarray(self, ndarray: Any) -> None:
-        """Set the matrix to the sums of triplets (row, column, number), one after the other in an array."""
+        """Set the matrix to the sums of triplets (row, column, number), one after the other in an array.
+
+        Example:
+            A = ds.linalg.SparseMatrix(2, 2)
+            triplets = [0, 0, 1.5, 1, 1, 2.0, 1, 1, 2.0]
+            A.build_from_ndarray(np.array(triplets))
+            print(A[0, 0], A[1, 1])  # prints: 1.5 4.0
+        """
         refuse_tape("a sparse matrix")
         flat = np.asarray(ndarray.to_numpy() if isinstance(ndarray, Field) else ndarray).reshape(-1)
         triplets = flat.reshape(-1, 3) if flat.size % 3 == 0 else np.full((1, 3), -1)
@@ -145,7 +185,16 @@ class SparseMatrix:
         self.matrix = made.tocsr().astype(self.matrix.dtype)
 
     def mmwrite(self, filename: Any) -> None:
-        """Write the matrix to a file in the format Matrix Market."""
+        """Write the matrix to a file in the format Matrix Market.
+
+        Example:
+            import scipy.io
+            import scipy.sparse
+
+            A = ds.linalg.SparseMatrix(sm=scipy.sparse.diags_array([2.0, 4.0]), dtype=ds.f64)
+            A.mmwrite("matrix.mtx")
+            print(scipy.io.mmread("matrix.mtx").diagonal())  # prints: [2. 4.]
+        """
         need_scipy()
         import scipy.io  # type: ignore[import-untyped, import-not-found, unused-ignore]
 

@@ -23,6 +23,14 @@ class SparseSolver:
         dtype: ds.f32 or ds.f64: the type of the solution. Factors have double precision.
         solver_type: "LLT" for symmetric positive definite matrices, "LDLT" for symmetric ones, "LU" for all.
         ordering: Taichi's "AMD" or "COLAMD"; SciPy's own fits the kind of matrix.
+
+    Example:
+        import scipy.sparse
+
+        A = ds.linalg.SparseMatrix(sm=scipy.sparse.diags_array([2.0, 4.0]), dtype=ds.f64)
+        solver = ds.linalg.SparseSolver(dtype=ds.f64, solver_type="LU")
+        solver.compute(A)
+        print(solver.solve(np.array([2.0, 8.0])), solver.info())  # prints: [1. 2.] True
     """
 
     def __init__(self, dtype: Any = f32, solver_type: str = "LLT", ordering: str = "AMD") -> None:
@@ -38,11 +46,31 @@ class SparseSolver:
         self.size = 0
 
     def analyze_pattern(self, sparse_matrix: SparseMatrix) -> None:
-        """Take notice of the places of a matrix; the factorisation does it again."""
+        """Take notice of the places of a matrix; the factorisation does it again.
+
+        Example:
+            import scipy.sparse
+
+            A = ds.linalg.SparseMatrix(sm=scipy.sparse.diags_array([2.0, 4.0]), dtype=ds.f64)
+            solver = ds.linalg.SparseSolver(dtype=ds.f64)
+            solver.analyze_pattern(A)  # once for all matrices of this pattern
+            solver.factorize(A)
+            print(solver.info())  # prints: True
+        """
         self._check(sparse_matrix)
 
     def factorize(self, sparse_matrix: SparseMatrix) -> None:
-        """Factorise a matrix; `info` says whether that went well."""
+        """Factorise a matrix; `info` says whether that went well.
+
+        Example:
+            import scipy.sparse
+
+            A = ds.linalg.SparseMatrix(sm=scipy.sparse.diags_array([2.0, 4.0]), dtype=ds.f64)
+            solver = ds.linalg.SparseSolver(dtype=ds.f64)
+            solver.analyze_pattern(A)
+            solver.factorize(A)
+            print(solver.info())  # prints: True
+        """
         refuse_tape("a factorisation")
         a = self._check(sparse_matrix).matrix.tocsc().astype(np.float64)
         self.factors, self.size = None, sparse_matrix.n

@@ -49,6 +49,17 @@ class Minimum(Explained):
         converged: whether the method ended by itself, as nothing was left to gain.
         message: why it ended, in its own words.
         interrupted: whether Ctrl-C ended it.
+
+    Example:
+        x = ds.field(ds.f64, shape=(), needs_grad=True)
+        loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+        @ds.kernel
+        def compute():
+            loss[None] = (x[None] - 3.0) ** 2
+
+        found = ds.optim.minimize(x, compute, loss=loss, progress=False)
+        print(found.loss < 1e-9, found.evaluations >= len(found.losses))  # prints: True True
     """
 
     _words = "the result of a minimisation"
@@ -108,6 +119,17 @@ def minimize(
         ArgumentError: arguments that do not fit.
         MissingPackageError: SciPy is not installed.
         AutodiffError: and its kind: a gradient cannot be given; the loss or a gradient is not finite.
+
+    Example:
+        x = ds.field(ds.f64, shape=(), needs_grad=True)
+        loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+        @ds.kernel
+        def compute():
+            loss[None] = (x[None] - 3.0) ** 2
+
+        found = ds.optim.minimize(x, compute, loss=loss, progress=False)
+        print(round(x[None], 6), found.converged)  # prints: 3.0 True
     """
     _check(method, iterations, callback, bounds)
     need_number(tolerance, "tolerance")

@@ -49,6 +49,19 @@ class Run(Explained):
         best_iteration: its number, from 1 on; 0: there is none yet.
         seconds: how long the training took, with those before a resume.
         interrupted: whether Ctrl-C ended it.
+
+    Example:
+        x = ds.field(ds.f64, shape=(), needs_grad=True)
+        loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+        @ds.kernel
+        def compute():
+            loss[None] = (x[None] - 3.0) ** 2
+
+        opt = ds.optim.SGD(x, lr=0.25)
+        run = ds.optim.train(compute, opt, iterations=3, loss=loss, progress=False)
+        print(run.losses, run.best_iteration)  # prints: [9.0, 2.25, 0.5625] 3
+        print(run.loss, run.iteration)  # prints: 0.5625 3
     """
 
     _words = "a run"
@@ -119,6 +132,18 @@ def train(
     Raises:
         AutodiffError: and its kind: a gradient cannot be given; the loss or a gradient is not finite.
         ArgumentError: arguments that do not fit, a checkpoint of another training.
+
+    Example:
+        x = ds.field(ds.f64, shape=(), needs_grad=True)
+        loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+        @ds.kernel
+        def compute():
+            loss[None] = (x[None] - 3.0) ** 2
+
+        opt = ds.optim.SGD(x, lr=0.25)
+        run = ds.optim.train(compute, opt, iterations=40, loss=loss, progress=False)
+        print(round(x[None], 6), run.iteration)  # prints: 3.0 40
     """
     _check(opt, iterations, patience, callback, checkpoint_every)
     need_bool(resume, "resume")

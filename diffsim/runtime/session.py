@@ -456,6 +456,11 @@ def init(  # noqa: D417 - each option has its line
     Raises:
         ArgumentError: an option that does not exist or cannot have this value.
         BackendError: a backend that is not there.
+
+    Example:
+        ds.init(arch=ds.cpu, default_fp=ds.f64, random_seed=7)
+        x = ds.field(float, shape=3)
+        print(x.dtype, ds.device_info())  # prints: f64 the CPU
     """
     # Options and backend are checked before anything is reset: a wrong call changes nothing.
     for name, t in (("default_fp", default_fp), ("default_ip", default_ip)):
@@ -499,13 +504,25 @@ init.__signature__ = _init_signature()  # type: ignore[attr-defined]
 
 
 def device_info() -> str:
-    """Return what kernels run on, in words; for a GPU also whose context: libcuda's own, or pycuda's."""
+    """Return what kernels run on, in words; for a GPU also whose context: libcuda's own, or pycuda's.
+
+    Example:
+        ds.init(arch=ds.cpu)
+        print(ds.device_info())  # prints: the CPU
+    """
     return session.backend.info()
 
 
 @checked
 def reset() -> None:
-    """Forget compiled kernels, options and the layout tree; fields stay usable."""
+    """Forget compiled kernels, options and the layout tree; fields stay usable.
+
+    Example:
+        ds.init(default_fp=ds.f64)
+        x = ds.field(float, shape=3)
+        ds.reset()
+        print(x.dtype, ds.field(float, shape=3).dtype)  # prints: f64 f32
+    """
     # Options go back to their defaults, not to those of the last `ds.init`.
     session.options = Options()
     show_tracebacks()
@@ -526,5 +543,11 @@ def sync() -> None:
 
     Raises:
         CheckError: an index out of bounds or a failed assertion in a kernel on a GPU.
+
+    Example:
+        x = ds.field(ds.f32, shape=3)
+        x.fill(1.5)
+        ds.sync()  # on a GPU, what was launched has ended now
+        print(x[0])  # prints: 1.5
     """
     session.backend.sync()

@@ -58,6 +58,13 @@ def animate(
     Raises:
         ArgumentError: a shape or an option that makes no sense; no ffmpeg for an MP4; a file that cannot be
             written.
+
+    Example:
+        from pathlib import Path
+
+        waves = np.random.default_rng(0).random((3, 8, 8))  # (T, width, height)
+        ds.tools.animate(waves, dt=0.1, path="waves.gif", label="height [m]")
+        print(Path("waves.gif").read_bytes()[:3])  # prints: b'GIF'
     """
     target = path_of(path, "the film", (".gif", ".mp4", ".html"))
     ending = target.suffix.lower()

@@ -33,6 +33,12 @@ class ArgumentParser(argparse.ArgumentParser):
         seed: the default of --seed.
         arch: the default of --arch.
         options: those of argparse's parser.
+
+    Example:
+        parser = ds.tools.ArgumentParser("A wave.", steps=256)
+        parser.add_argument("--cells", type=int, default=64, help="along a side")
+        args = parser.parse_args(["--steps", "10"])
+        print(args.steps, args.cells, args.arch)  # prints: 10 64 ...
     """
 
     def __init__(
@@ -65,7 +71,12 @@ class ArgumentParser(argparse.ArgumentParser):
         add("--gui", action="store_true", help="show a window, too")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the command line, or these arguments; numbers and paths among them may be themselves."""
+        """Parse the command line, or these arguments; numbers and paths among them may be themselves.
+
+        Example:
+            args = ds.tools.ArgumentParser("A wave.", steps=256).parse_args(["--steps", 10])
+            print(args.steps)  # prints: 10
+        """
         texts = None if args is None else [str(argument) for argument in args]
         found = super().parse_args(texts, namespace)
         if isinstance(getattr(found, "out", None), Path):

@@ -28,6 +28,10 @@ def plot_loss(losses: Any, path: Any, label: str = "loss") -> None:
 
     Raises:
         ArgumentError: no losses, an ending that names no format, a file that cannot be written.
+
+    Example:
+        ds.tools.plot_loss([9.0, 4.0, 1.0], "loss.png", label="loss [m²]")
+        print(ds.tools.imread("loss.png").ndim)  # prints: 3
     """
     target = path_of(path, "the picture", _FORMATS)
     curve = make_curve(losses, label)
@@ -60,6 +64,14 @@ def save_figure(figure: Any, path: Any) -> None:
 
     Raises:
         ArgumentError: an ending that names no format; a file that cannot be written.
+
+    Example:
+        from matplotlib import pyplot
+
+        figure, ax = pyplot.subplots()
+        ax.plot([0, 1, 4])
+        ds.tools.save_figure(figure, "out/curve.png")
+        print(ds.tools.imread("out/curve.png").ndim)  # prints: 3
     """
     target = path_of(path, "the picture", _FORMATS)
     need_function(getattr(figure, "savefig", None), "savefig of the figure", "give plt.gcf()")

@@ -89,6 +89,15 @@ class PLYWriter(Explained):
         num_faces: how many faces.
         face_type: "tri" or "quad".
         comment: a line of the file.
+
+    Example:
+        from pathlib import Path
+
+        writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+        writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+        writer.add_faces([0, 1, 2])
+        writer.export("mesh.ply")
+        print(Path("mesh.ply").read_bytes()[:3])  # prints: b'ply'
     """
 
     _words = "a PLYWriter"
@@ -121,31 +130,100 @@ class PLYWriter(Explained):
             key: the name of the channel.
             data_type: "char", "uchar", "short", "ushort", "int", "uint", "float" or "double".
             data: the values.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_vertex_channel("mass", "float", [1.0, 2.0, 3.0])
+            writer.export_ascii("mesh.ply")
+            print("property float mass" in Path("mesh.ply").read_text())  # prints: True
         """
         self._vertices.add(key, data_type, data)
 
     def add_vertex_pos(self, x: Any, y: Any, z: Any) -> None:
-        """Add the positions, (n,) each."""
+        """Add the positions, (n,) each.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.export_ascii("mesh.ply")
+            print("property float x" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._add_all("x y z", x, y, z)
 
     def add_vertex_normal(self, nx: Any, ny: Any, nz: Any) -> None:
-        """Add the normals, (n,) each."""
+        """Add the normals, (n,) each.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            zeros, ones = np.zeros(3), np.ones(3)
+            writer.add_vertex_normal(zeros, zeros, ones)
+            writer.export_ascii("mesh.ply")
+            print("property float nz" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._add_all("nx ny nz", nx, ny, nz)
 
     def add_vertex_vel(self, vx: Any, vy: Any, vz: Any) -> None:
-        """Add the velocities, (n,) each."""
+        """Add the velocities, (n,) each.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_vertex_vel([1, 1, 1], [0, 0, 0], [0, 0, 0])
+            writer.export_ascii("mesh.ply")
+            print("property float vx" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._add_all("vx vy vz", vx, vy, vz)
 
     def add_vertex_color(self, r: Any, g: Any, b: Any) -> None:
-        """Add colours from 0 to 1, (n,) each."""
+        """Add colours from 0 to 1, (n,) each.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_vertex_color([1, 0, 0], [0, 1, 0], [0, 0, 1])
+            writer.export_ascii("mesh.ply")
+            print("red" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._add_all("red green blue", r, g, b)
 
     def add_vertex_alpha(self, alpha: Any) -> None:
-        """Add opacities from 0 to 1, (n,)."""
+        """Add opacities from 0 to 1, (n,).
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_vertex_alpha([1.0, 0.5, 0.5])
+            writer.export_ascii("mesh.ply")
+            print("Alpha" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._add_all("Alpha", alpha)
 
     def add_vertex_rgba(self, r: Any, g: Any, b: Any, a: Any) -> None:
-        """Add colours and opacities from 0 to 1, (n,) each."""
+        """Add colours and opacities from 0 to 1, (n,) each.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_vertex_rgba([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1])
+            writer.export_ascii("mesh.ply")
+            print("Alpha" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._add_all("red green blue Alpha", r, g, b, a)
 
     def _add_all(self, keys: str, *columns: Any) -> None:
@@ -153,15 +231,45 @@ class PLYWriter(Explained):
             self._vertices.add(key, "float", column)
 
     def add_vertex_id(self) -> None:
-        """Add the number of each vertex."""
+        """Add the number of each vertex.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_vertex_id()
+            writer.export_ascii("mesh.ply")
+            print("property int id" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._vertices.add("id", "int", np.arange(self._vertices.count))
 
     def add_vertex_piece(self, piece: Any) -> None:
-        """Add the number of the piece that each vertex belongs to, (n,)."""
+        """Add the number of the piece that each vertex belongs to, (n,).
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_vertex_piece([0, 0, 1])
+            writer.export_ascii("mesh.ply")
+            print("property int piece" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._vertices.add("piece", "int", piece)
 
     def add_faces(self, indices: Any) -> None:
-        """Add the corners of the faces: numbers of vertices, (faces, 3 or 4) or in a row."""
+        """Add the corners of the faces: numbers of vertices, (faces, 3 or 4) or in a row.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.export_ascii("mesh.ply")
+            print("element face 1" in Path("mesh.ply").read_text())  # prints: True
+        """
         found = as_array(indices, "indices")
         count, corners = self._faces.count, self._corners
         if found.size != count * corners or found.dtype.kind not in "iu":
@@ -178,31 +286,104 @@ class PLYWriter(Explained):
         self._indices = found.reshape(count, corners).astype("i4")
 
     def add_face_channel(self, key: str, data_type: str, data: Any) -> None:
-        """Add values of all faces, as `add_vertex_channel` does."""
+        """Add values of all faces, as `add_vertex_channel` does.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.add_face_channel("area", "float", [0.5])
+            writer.export_ascii("mesh.ply")
+            print("property float area" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._faces.add(key, data_type, data)
 
     def add_face_id(self) -> None:
-        """Add the number of each face."""
+        """Add the number of each face.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.add_face_id()
+            writer.export_ascii("mesh.ply")
+            print("property int id" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._faces.add("id", "int", np.arange(self._faces.count))
 
     def add_face_piece(self, piece: Any) -> None:
-        """Add the number of the piece that each face belongs to."""
+        """Add the number of the piece that each face belongs to.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.add_face_piece([0])
+            writer.export_ascii("mesh.ply")
+            print("property int piece" in Path("mesh.ply").read_text())  # prints: True
+        """
         self._faces.add("piece", "int", piece)
 
     def export(self, path: Any) -> None:
-        """Write a binary file."""
+        """Write a binary file.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.export("mesh.ply")
+            print(Path("mesh.ply").read_bytes()[:3])  # prints: b'ply'
+        """
         self._write(path_of(path, "the mesh"), binary=True)
 
     def export_ascii(self, path: Any) -> None:
-        """Write a file of text."""
+        """Write a file of text.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.export_ascii("mesh.ply")
+            print(Path("mesh.ply").read_text()[:3])  # prints: ply
+        """
         self._write(path_of(path, "the mesh"), binary=False)
 
     def export_frame(self, series_num: int, path: Any) -> None:
-        """Write a binary file of a series: number 7 of "cloth.ply" is cloth_000007.ply."""
+        """Write a binary file of a series: number 7 of "cloth.ply" is cloth_000007.ply.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.export_frame(7, "cloth.ply")
+            print(Path("cloth_000007.ply").exists())  # prints: True
+        """
         self._write(self._of_series(series_num, path), binary=True)
 
     def export_frame_ascii(self, series_num: int, path: Any) -> None:
-        """Write a file of text, of a series."""
+        """Write a file of text, of a series.
+
+        Example:
+            from pathlib import Path
+
+            writer = ds.tools.PLYWriter(num_vertices=3, num_faces=1)
+            writer.add_vertex_pos([0, 1, 0], [0, 0, 1], [0, 0, 0])
+            writer.add_faces([0, 1, 2])
+            writer.export_frame_ascii(7, "cloth.ply")
+            print(Path("cloth_000007.ply").exists())  # prints: True
+        """
         self._write(self._of_series(series_num, path), binary=False)
 
     @staticmethod

@@ -29,7 +29,13 @@ class Progress(Generic[T]):
             bar.close()
 
     def note(self, **values: Any) -> None:
-        """Show values beside the bar: `bar.note(loss=loss[None])`; floats with four digits."""
+        """Show values beside the bar: `bar.note(loss=loss[None])`; floats with four digits.
+
+        Example:
+            for i in (bar := ds.tools.progress(range(3), "training")):
+                bar.note(loss=1.0 / (i + 1))
+            print(i)  # prints: 2
+        """
         self._notes = "  ".join(
             f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in values.items()
@@ -50,6 +56,12 @@ def progress(things: Iterable[T] | int, label: str = "", total: int | None = Non
         things: what to loop over; a number n is `range(n)`.
         label: what to write before the bar.
         total: how many there are, for things that do not know it.
+
+    Example:
+        total = 0
+        for i in ds.tools.progress(range(4), "adding"):
+            total += i
+        print(total)  # prints: 6
     """
     if isinstance(things, int):
         things = range(things)  # type: ignore[assignment]

@@ -38,6 +38,13 @@ class VideoManager(Explained):
         post_processor: an object whose `process(image)` returns what is written of an image.
         framerate: frames a second.
         automatic_build: whether the films are made again after 4, 8, 16, ... frames.
+
+    Example:
+        video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
+        for t in range(4):
+            video.write_frame(np.full((16, 16, 3), t / 4))
+        video.make_video(mp4=False)
+        print(video.get_output_filename(".gif"))  # prints: ...video.gif
     """
 
     _words = "a VideoManager"
@@ -66,11 +73,21 @@ class VideoManager(Explained):
         self._next_build = 4
 
     def get_frame_directory(self) -> str:
-        """Return the folder of the frames."""
+        """Return the folder of the frames.
+
+        Example:
+            video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
+            print(video.get_frame_directory())  # prints: ...frames
+        """
         return self.frame_directory
 
     def get_output_filename(self, suffix: str) -> str:
-        """Return the path of a film with this ending, such as ".mp4"."""
+        """Return the path of a film with this ending, such as ".mp4".
+
+        Example:
+            video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
+            print(video.get_output_filename(".gif"))  # prints: ...video.gif
+        """
         name = Path(self.video_filename or "video")
         return str(Path(self.directory) / name.with_suffix(suffix))
 
@@ -79,6 +96,14 @@ class VideoManager(Explained):
 
         Args:
             img: a field or array, as for `ds.tools.imwrite`.
+
+        Example:
+            from pathlib import Path
+
+            video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
+            video.clean_frames()
+            video.write_frame(np.zeros((16, 16, 3)))
+            print(len(list(Path(video.get_frame_directory()).iterdir())))  # prints: 1
         """
         if self.post_processor is not None:
             img = self.post_processor.process(img)
@@ -96,12 +121,30 @@ class VideoManager(Explained):
             self.make_video()
 
     def write_frames(self, images: Iterable[Any]) -> None:
-        """Write several frames."""
+        """Write several frames.
+
+        Example:
+            from pathlib import Path
+
+            video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
+            video.clean_frames()
+            video.write_frames(np.zeros((5, 16, 16, 3)))
+            print(len(list(Path(video.get_frame_directory()).iterdir())))  # prints: 5
+        """
         for image in images:
             self.write_frame(image)
 
     def clean_frames(self) -> None:
-        """Remove the files of the frames; the films stay."""
+        """Remove the files of the frames; the films stay.
+
+        Example:
+            from pathlib import Path
+
+            video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
+            video.write_frame(np.zeros((16, 16, 3)))
+            video.clean_frames()
+            print(len(list(Path(video.get_frame_directory()).iterdir())))  # prints: 0
+        """
         for name in self.frame_fns:
             with contextlib.suppress(FileNotFoundError):
                 (Path(self.frame_directory) / name).unlink()
@@ -114,6 +157,14 @@ class VideoManager(Explained):
 
         Raises:
             ArgumentError: there are no frames; only an MP4 is asked for, and there is no ffmpeg.
+
+        Example:
+            from pathlib import Path
+
+            video = ds.tools.VideoManager("out", framerate=24, automatic_build=False)
+            video.write_frames(np.random.default_rng(0).random((5, 16, 16, 3)))
+            video.make_video(mp4=False)
+            print(Path(video.get_output_filename(".gif")).exists())  # prints: True
         """
         if not self.frame_fns:
             raise refuse("there are no frames to make a film of", "call write_frame(image) before")

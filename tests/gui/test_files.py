@@ -152,3 +152,13 @@ def test_notebooks_show_one_picture_that_is_replaced(monkeypatch):
         now[0] += 0.03  # every second one: 20 a second at most
     assert [kind for kind, _ in shown] == ["display", "update"]
     assert [np.asarray(p)[0, 0, 0] for _, p in shown] == GRAYS[::2]
+
+
+def test_a_film_stays_in_the_folder_where_it_began(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    gui = ds.GUI("Film", res=16, show_gui=False)
+    gui.show("film.gif")
+    monkeypatch.chdir(tmp_path / "other")
+    gui.close()
+    assert (tmp_path / "film.gif").is_file()

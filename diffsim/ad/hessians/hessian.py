@@ -58,6 +58,18 @@ def hvp(
     Raises:
         AutodiffError: and its kind, in the line whose derivative cannot be given.
         ArgumentError: vectors that do not fit.
+
+    Example:
+        x = ds.field(ds.f64, shape=2, needs_grad=True)
+        loss = ds.field(ds.f64, shape=(), needs_grad=True)
+        x.fill(2.0)
+
+        @ds.kernel
+        def add_cubes():
+            for i in x:
+                loss[None] += x[i] ** 3
+
+        print(ds.ad.hvp(add_cubes, x, [1.0, 0.5], loss=loss))  # prints: [12.  6.]
     """
     given = _fields(fields)
     if given is fields and (not isinstance(vectors, (list, tuple)) or len(vectors) != len(given)):
@@ -89,6 +101,18 @@ def hessian(
 
     Raises:
         AutodiffError: and its kind, in the line whose derivative cannot be given.
+
+    Example:
+        x = ds.field(ds.f64, shape=2, needs_grad=True)
+        loss = ds.field(ds.f64, shape=(), needs_grad=True)
+        x.fill(2.0)
+
+        @ds.kernel
+        def add_cubes():
+            for i in x:
+                loss[None] += x[i] ** 3
+
+        print(ds.ad.hessian(add_cubes, x, loss=loss).tolist())  # prints: [[12.0, 0.0], [0.0, 12.0]]
     """
     run = _SecondOrder(function, _fields(fields), loss)
     shapes = [f.shape + f.element for f in run.fields]

@@ -78,6 +78,14 @@ def linear_solve(
         ArgumentError: sizes or types that do not fit.
         MissingPackageError: SciPy is needed and not installed.
         MissingGradientError: `out` has no gradient, and b or the entries have one.
+
+    Example:
+        b, x = (ds.field(ds.f64, shape=2, needs_grad=True) for _ in range(2))
+        b.from_numpy(np.array([2.0, 8.0]))
+        with ds.Tape() as tape:
+            ds.ad.linear_solve(np.diag([2.0, 4.0]), b, x)
+        tape.backward(grads={x: 1.0})
+        print(x.to_numpy(), b.grad.to_numpy())  # prints: [1. 2.] [0.5  0.25]
     """
     options = checked_options(
         "linear_solve", method, symmetric, tolerance, max_iterations, preconditioner

@@ -54,6 +54,19 @@ def implicit_root(
         ArgumentError: fields that do not fit.
         AutodiffError: and its kind, in lines of the residual that have no gradient; later, what it read has
             changed.
+
+    Example:
+        c, x, F = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+        c[None], x[None] = 9.0, 1.0
+
+        @ds.kernel
+        def residual():
+            F[None] = x[None] ** 2 - c[None]
+
+        with ds.Tape() as tape:
+            ds.ad.implicit_root(residual, x, F)
+        tape.backward(grads={x: 1.0})
+        print(round(x[None], 6), round(c.grad[None], 6))  # prints: 3.0 0.166667
     """
     name = "implicit_root"
     options = checked_options(name, method, symmetric, tolerance, max_iterations, preconditioner)
@@ -113,6 +126,19 @@ def fixed_point(
         SolveError: no convergence; the fixed point is not isolated.
         ArgumentError: fields that do not fit.
         AutodiffError: and its kind, as in `implicit_root`.
+
+    Example:
+        c, x, g = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+        c[None], x[None] = 9.0, 1.0
+
+        @ds.kernel
+        def newton():  # for the root of c
+            g[None] = 0.5 * (x[None] + c[None] / x[None])
+
+        with ds.Tape() as tape:
+            ds.ad.fixed_point(newton, x, g)
+        tape.backward(grads={x: 1.0})
+        print(round(x[None], 6), round(c.grad[None], 6))  # prints: 3.0 0.166667
     """
     name = "fixed_point"
     options = checked_options(name, method, False, tolerance, max_iterations, preconditioner)

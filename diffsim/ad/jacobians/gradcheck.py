@@ -88,6 +88,18 @@ def gradcheck(
 
     Raises:
         AutodiffError: they do not, with the numbers; or there is no gradient; or nothing to compare.
+
+    Example:
+        x = ds.field(ds.f64, shape=3, needs_grad=True)
+        y = ds.field(ds.f64, shape=3, needs_grad=True)
+        x.fill(3.0)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        print(ds.ad.gradcheck(square, [x], [y], show_summary=False))  # prints: True
     """
     options = _options(
         eps=eps,
@@ -168,6 +180,20 @@ def gradcheck_tape(
     Raises:
         AutodiffError: a gradient is wrong; or there was nothing to compare.
         ArgumentError: a name in `whitelist_kernels` or `input_output_masks` that no kernel on the tape has.
+
+    Example:
+        x = ds.field(ds.f64, shape=3, needs_grad=True)
+        y = ds.field(ds.f64, shape=3, needs_grad=True)
+        x.fill(3.0)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        with ds.Tape() as tape:
+            square()
+        print(ds.ad.gradcheck_tape(tape, show_summary=False))  # prints: True
     """
     options = _options(
         eps=eps,

@@ -94,6 +94,18 @@ def jacobian(
 
     Raises:
         AutodiffError: there is no gradient; a derivative is outside the pattern that was given.
+
+    Example:
+        x = ds.field(ds.f64, shape=3, needs_grad=True)
+        y = ds.field(ds.f64, shape=3, needs_grad=True)
+        x.fill(3.0)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        print(ds.ad.jacobian(square, [x], [y])[x, y].diagonal())  # prints: [6. 6. 6.]
     """
     most = either(max_outputs_per_var, max_outputs)
     need_whole(most, "max_outputs_per_var")
@@ -213,6 +225,18 @@ def jacobian_fd(
             together are moved together, and one more pair of runs tests a pattern.
         plot_jacobians: draw the result with `jacobian_plot`.
         max_inputs: the same as `max_inputs_per_var`.
+
+    Example:
+        x = ds.field(ds.f64, shape=3, needs_grad=True)
+        y = ds.field(ds.f64, shape=3, needs_grad=True)
+        x.fill(3.0)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        print(ds.ad.jacobian_fd(square, [x], [y])[x, y].diagonal().round(6))  # prints: [6. 6. 6.]
     """
     most = either(max_inputs_per_var, max_inputs)
     need_step(eps)

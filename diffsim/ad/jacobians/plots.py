@@ -53,6 +53,21 @@ def jacobian_plot(
 
     Returns:
         The figure, of matplotlib; of a tape a list of them.
+
+    Example:
+        x = ds.field(ds.f64, shape=3, needs_grad=True)
+        y = ds.field(ds.f64, shape=3, needs_grad=True)
+        x.fill(3.0)
+
+        @ds.kernel
+        def square():
+            for i in x:
+                y[i] = x[i] ** 2
+
+        found = ds.ad.jacobian(square, [x], [y])
+        figure = ds.ad.jacobian_plot(found, show_plot=False)
+        figure.savefig("jacobian.png")
+        print(len(figure.axes) > 0)  # prints: True
     """
     flags = {
         "show_plot": show_plot,

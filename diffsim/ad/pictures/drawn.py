@@ -35,12 +35,30 @@ class Drawn:
     def record_scope_begin(
         self, scope_name: str, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Begin a group of entries, for `visualize`; `metadata`: what its frame shows beside its name."""
+        """Begin a group of entries, for `visualize`; `metadata`: what its frame shows beside its name.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+            with ds.Tape() as tape:
+                tape.record_scope_begin("first step", {"dt": 0.01})
+                y.copy_from(x)
+                tape.record_scope_end()
+            print("first step" in str(tape.visualize()))  # prints: True
+        """
         name = scope_name if isinstance(scope_name, str) else shown(scope_name)
         self._append(Scope(name, metadata_texts(metadata)))
 
     def record_scope_end(self, remove_scope_if_empty: bool = True) -> None:
-        """End the group begun last; one that nothing was recorded in is drawn only if this is False."""
+        """End the group begun last; one that nothing was recorded in is drawn only if this is False.
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+            with ds.Tape() as tape:
+                tape.record_scope_begin("nothing yet")
+                tape.record_scope_end(remove_scope_if_empty=False)
+                y.copy_from(x)
+            print("nothing yet" in str(tape.visualize()))  # prints: True
+        """
         need_bool(remove_scope_if_empty, "remove_scope_if_empty")
         self._append(Scope(None, keeps_empty=not remove_scope_if_empty))
 
@@ -87,6 +105,13 @@ class Drawn:
         Raises:
             ArgumentError: an option that makes no sense; the file cannot be written (one that was there
                 stays as it was).
+
+        Example:
+            x, y = (ds.field(ds.f32, shape=3, needs_grad=True) for _ in range(2))
+            with ds.Tape() as tape:
+                y.copy_from(x)
+            tape.visualize("graph.svg")
+            print(str(tape.visualize()).startswith("digraph"))  # prints: True
         """
         options = PictureOptions(
             simplify_graph,

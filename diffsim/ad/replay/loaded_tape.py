@@ -60,6 +60,25 @@ def load_tape(filename: str) -> LoadedTape:
     Raises:
         ArgumentError: there is no such file; it is damaged, or of another version of diffsim; the session's
             options would give other results.
+
+    Example:
+        x = ds.field(ds.f32, shape=(), needs_grad=True)
+        y = ds.field(ds.f32, shape=(), needs_grad=True)
+        x[None] = 3.0
+
+        @ds.kernel
+        def square():
+            y[None] = x[None] ** 2
+
+        with ds.Tape(y) as tape:
+            square()
+        tape.save("square.tape")
+
+        loaded = ds.load_tape("square.tape")  # in another process, say
+        loaded.fields["x"][None] = 5.0
+        loaded.replay()
+        loaded.backward()
+        print(loaded.loss[None], loaded.fields["x"].grad[None])  # prints: 25.0 10.0
     """
     need_path(filename, "the filename")
     head, contents = _read(filename)
@@ -136,6 +155,21 @@ class LoadedTape:
         fields: the fields that the recorded program used, by their names there. They hold what they held when
             the tape was saved, and their gradients too.
         loss: that of the tape; None if it had none.
+
+    Example:
+        x = ds.field(ds.f32, shape=(), needs_grad=True)
+        y = ds.field(ds.f32, shape=(), needs_grad=True)
+        x[None] = 3.0
+
+        @ds.kernel
+        def square():
+            y[None] = x[None] ** 2
+
+        with ds.Tape(y) as tape:
+            square()
+        tape.save("square.tape")
+        loaded = ds.load_tape("square.tape")
+        print(sorted(loaded.fields), loaded.loss.shape)  # prints: ['x', 'y'] ()
     """
 
     def __init__(self, head: dict[str, Any], contents: Mapping[str, np.ndarray]) -> None:
@@ -299,6 +333,23 @@ class LoadedTape:
 
         Args:
             arguments: as in `Tape.replay`, of those that were given to a replay before `tape.save`.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            with ds.Tape(y) as tape:
+                square()
+            tape.save("square.tape")
+            loaded = ds.load_tape("square.tape")
+            loaded.fields["x"][None] = 5.0
+            loaded.replay()
+            print(loaded.loss[None])  # prints: 25.0
         """
         self._check("replayed")
         self._check_inputs(arguments)
@@ -319,6 +370,23 @@ class LoadedTape:
 
         Raises:
             AutodiffError: there was no replay, or a field that an adjoint needs was written since.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            with ds.Tape(y) as tape:
+                square()
+            tape.save("square.tape")
+            loaded = ds.load_tape("square.tape")
+            loaded.replay()
+            loaded.backward()
+            print(loaded.fields["x"].grad[None])  # prints: 6.0
         """
         self._check("differentiated")
         seeds = self._seeds(loss, grads)
@@ -384,7 +452,26 @@ class LoadedTape:
                     f.adjoint._touch()
 
     def zero(self) -> None:
-        """Set all gradients of the tape's fields to 0."""
+        """Set all gradients of the tape's fields to 0.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            with ds.Tape(y) as tape:
+                square()
+            tape.save("square.tape")
+            loaded = ds.load_tape("square.tape")
+            loaded.replay()
+            loaded.backward()
+            loaded.zero()
+            print(loaded.fields["x"].grad[None])  # prints: 0.0
+        """
         for f in self._all:
             if f.adjoint is not None:
                 f.adjoint.clear()

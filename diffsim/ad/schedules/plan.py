@@ -20,6 +20,10 @@ class CheckpointPlan(Explained):
         n_steps: the number of steps.
         steps_run: how often a step is run, forward and backward together.
         runs_per_step: that divided by the number of steps.
+
+    Example:
+        plan = ds.ad.checkpoint_plan(10, snapshots=10)
+        print(plan.n_steps, plan.steps_run, plan.runs_per_step)  # prints: 10 10 1.0
     """
 
     _words = "a plan of checkpoints"
@@ -67,6 +71,11 @@ class CheckpointPlan(Explained):
 
         Returns:
             The axes of the steps.
+
+        Example:
+            ax = ds.ad.checkpoint_plan(10, snapshots=3).plot()
+            ax.figure.savefig("plan.png")
+            print(ax.get_title() is not None)  # prints: True
         """
         from matplotlib import pyplot as plt
 
@@ -167,6 +176,13 @@ def checkpoint_plan(
 
     Raises:
         ArgumentError: arguments that make no sense; too little memory.
+
+    Example:
+        print(ds.ad.checkpoint_plan(1000, snapshots=10).runs_per_step < 4.0)  # prints: True
+        for action in list(ds.ad.checkpoint_plan(3, snapshots=3))[:2]:
+            print(action)
+        # prints: hold 0
+        # prints: tape 0
     """
     where = Span.of_caller()
     tape = state_bytes if tape_bytes is None else tape_bytes

@@ -38,6 +38,12 @@ def save(path: Any, /, *fields: Any, **named: Any) -> None:
 
     Raises:
         ArgumentError: a field without a name, two of one name; the file cannot be written.
+
+    Example:
+        w = ds.field(ds.f32, shape=3)
+        w.fill(1.5)
+        ds.save("weights.npz", w)
+        print(np.load("weights.npz")["w"].tolist())  # prints: [1.5, 1.5, 1.5]
     """
     need_path(path, "the path")
     write_arrays(path, {name: f.to_numpy() for name, f in _named(fields, named).items()})
@@ -57,6 +63,13 @@ def load(path: Any, /, *fields: Any, **named: Any) -> None:
     Raises:
         ArgumentError: there is no such file, or it is no file of arrays; a name is missing, a shape or a
             type differs.
+
+    Example:
+        w, v = ds.field(ds.f32, shape=3), ds.field(ds.f32, shape=3)
+        w.fill(1.5)
+        ds.save("weights.npz", w)
+        ds.load("weights.npz", w=v)
+        print(v[2])  # prints: 1.5
     """
     need_path(path, "the path")
     wanted = _named(fields, named)

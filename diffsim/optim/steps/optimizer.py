@@ -43,6 +43,12 @@ class Optimizer(Explained, metaclass=PublicNames):
         iteration: how many steps were made since the last `reset`.
         scale: a factor of all learning rates, 1.0 at first. It may be changed at any time.
         moments: what is kept, by the name of the moment and of the parameter.
+
+    Example:
+        x = ds.field(ds.f32, shape=2, needs_grad=True)
+        x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+        opt = ds.optim.SGD(x, lr=0.5)
+        print(isinstance(opt, ds.optim.Optimizer), opt.rate())  # prints: True 0.5
     """
 
     _public = (
@@ -88,7 +94,15 @@ class Optimizer(Explained, metaclass=PublicNames):
 
     @property
     def lr(self) -> Schedule:
-        """The learning rate by the number of the step. It may be set at any time, to a number too."""
+        """The learning rate by the number of the step. It may be set at any time, to a number too.
+
+        Example:
+            x = ds.field(ds.f32, shape=2, needs_grad=True)
+            x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+            opt = ds.optim.SGD(x, lr=0.5)
+            opt.lr = 0.25
+            print(opt.lr(0), opt.rate())  # prints: 0.25 0.25
+        """
         return self._schedule
 
     @lr.setter
@@ -107,11 +121,25 @@ class Optimizer(Explained, metaclass=PublicNames):
 
         Raises:
             AutodiffError: a gradient is not finite, and nothing was moved; or a tape records.
+
+        Example:
+            x = ds.field(ds.f32, shape=2, needs_grad=True)
+            x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+            opt = ds.optim.SGD(x, lr=0.5)
+            opt.step()
+            print(x.to_numpy())  # prints: [-1.5 -2. ]
         """
         self.step_by(self.gradient_norm())
 
     def gradient_norm(self) -> float:
-        """Return the length of the gradients of all parameters together; NaN if one is not finite."""
+        """Return the length of the gradients of all parameters together; NaN if one is not finite.
+
+        Example:
+            x = ds.field(ds.f32, shape=2, needs_grad=True)
+            x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+            opt = ds.optim.SGD(x, lr=0.5)
+            print(opt.gradient_norm())  # prints: 5.0
+        """
         if session.tape is not None:
             raise AutodiffError(
                 f"{session.tape.work.words}, and a step of an optimiser is no part of the program",
@@ -121,7 +149,14 @@ class Optimizer(Explained, metaclass=PublicNames):
         return length_of(self._squares(), self.fields)
 
     def rate(self) -> float:
-        """Return the learning rate of the next step."""
+        """Return the learning rate of the next step.
+
+        Example:
+            x = ds.field(ds.f32, shape=2, needs_grad=True)
+            opt = ds.optim.SGD(x, lr=ds.optim.exponential(0.5, 0.1))
+            opt.step()
+            print(opt.rate())  # prints: 0.05
+        """
         return self.scale * rate_at(self.lr, self.iteration)
 
     def step_by(self, norm: float) -> None:
@@ -139,7 +174,16 @@ class Optimizer(Explained, metaclass=PublicNames):
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Forget all earlier steps, and begin the schedule of the learning rate anew; `scale` stays."""
+        """Forget all earlier steps, and begin the schedule of the learning rate anew; `scale` stays.
+
+        Example:
+            x = ds.field(ds.f32, shape=2, needs_grad=True)
+            x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+            opt = ds.optim.SGD(x, lr=0.5)
+            opt.step()
+            opt.reset()
+            print(opt.iteration)  # prints: 0
+        """
         self.iteration = 0
         for fields in self.moments.values():
             for f in fields.values():
@@ -148,7 +192,15 @@ class Optimizer(Explained, metaclass=PublicNames):
     # ---- the state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next steps depend on, beside parameters and gradients, as numbers and arrays."""
+        """Return what the next steps depend on, beside parameters and gradients, as numbers and arrays.
+
+        Example:
+            x = ds.field(ds.f32, shape=2, needs_grad=True)
+            x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+            opt = ds.optim.SGD(x, lr=0.5)
+            opt.step()
+            print(opt.state_dict()["iteration"])  # prints: 1
+        """
         arrays = {
             f"{moment}/{key}": f.to_numpy()
             for moment, fields in self.moments.items()
@@ -162,6 +214,15 @@ class Optimizer(Explained, metaclass=PublicNames):
 
         Raises:
             ArgumentError: the state is that of other fields or of another optimiser; nothing was changed.
+
+        Example:
+            x = ds.field(ds.f32, shape=2, needs_grad=True)
+            x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+            opt = ds.optim.SGD(x, lr=0.5)
+            opt.step()
+            other = ds.optim.SGD(x, lr=0.5)
+            other.load_state_dict(opt.state_dict())
+            print(other.iteration)  # prints: 1
         """
         if not isinstance(state, Mapping):
             raise ArgumentError(

@@ -15,7 +15,11 @@ Schedule = Callable[[int], float]
 
 @checked
 def constant(lr: float) -> Schedule:
-    """Use the same learning rate in all steps."""
+    """Use the same learning rate in all steps.
+
+    Example:
+        print(ds.optim.constant(0.1)(1000))  # prints: 0.1
+    """
     _need_rate(lr, "lr")
     return lambda step: lr
 
@@ -27,6 +31,10 @@ def warm_up(lr: float | Schedule, steps: int) -> Schedule:
     Args:
         lr: a learning rate, or another schedule.
         steps: the first one has the share 1/`steps` of the rate, and number `steps` the whole one.
+
+    Example:
+        rate = ds.optim.warm_up(0.5, steps=4)
+        print(rate(0), rate(3), rate(100))  # prints: 0.125 0.5 0.5
     """
     _need_steps(steps, "steps")
     rate = schedule_of(lr)
@@ -41,6 +49,10 @@ def cosine(lr: float, steps: int, least: float = 0.0) -> Schedule:
         lr: of the first step.
         steps: how many steps the fall takes; afterwards the rate stays at `least`.
         least: the last rate.
+
+    Example:
+        rate = ds.optim.cosine(1.0, steps=10)
+        print(rate(0), round(rate(5), 6), rate(10))  # prints: 1.0 0.5 0.0
     """
     _need_rate(lr, "lr")
     _need_steps(steps, "steps")
@@ -50,7 +62,12 @@ def cosine(lr: float, steps: int, least: float = 0.0) -> Schedule:
 
 @checked
 def exponential(lr: float, factor: float) -> Schedule:
-    """Multiply the learning rate by a factor after each step."""
+    """Multiply the learning rate by a factor after each step.
+
+    Example:
+        rate = ds.optim.exponential(1.0, factor=0.5)
+        print(rate(0), rate(1), rate(2))  # prints: 1.0 0.5 0.25
+    """
     _need_rate(lr, "lr")
     _need_rate(factor, "factor")
     return lambda step: lr * factor**step
@@ -58,7 +75,12 @@ def exponential(lr: float, factor: float) -> Schedule:
 
 @checked
 def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
-    """Multiply the learning rate by a factor after each so many steps."""
+    """Multiply the learning rate by a factor after each so many steps.
+
+    Example:
+        rate = ds.optim.step_decay(1.0, every=10, factor=0.5)
+        print(rate(9), rate(10), rate(20))  # prints: 1.0 0.5 0.25
+    """
     _need_rate(lr, "lr")
     _need_steps(every, "every")
     _need_rate(factor, "factor")

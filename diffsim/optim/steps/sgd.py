@@ -26,6 +26,13 @@ class SGD(Optimizer):
         momentum: how much of its velocity a step keeps; 0: plain gradient descent.
         nesterov: move by gradient + momentum * velocity, as if the gradient were that of a step ahead.
         clip_norm: gradients whose length (of all together) is greater are shortened to it.
+
+    Example:
+        x = ds.field(ds.f32, shape=2, needs_grad=True)
+        x.grad.from_numpy(np.array([3.0, 4.0], np.float32))
+        opt = ds.optim.SGD(x, lr=0.5)
+        opt.step()
+        print(x.to_numpy())  # prints: [-1.5 -2. ]
     """
 
     def __init__(

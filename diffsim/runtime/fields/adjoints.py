@@ -191,13 +191,27 @@ clear_gradients = _gradients.clear
 
 @checked
 def clear_all_gradients() -> None:
-    """Set the gradients of all fields to 0."""
+    """Set the gradients of all fields to 0.
+
+    Example:
+        x = ds.field(ds.f32, shape=3, needs_grad=True)
+        x.grad.fill(2.0)
+        ds.clear_all_gradients()
+        print(x.grad[0])  # prints: 0.0
+    """
     clear_gradients()
 
 
 @checked
 def clear_all_dual() -> None:
-    """Set the duals of all fields to 0: the tangents that forward mode computes (`ds.ad.FwdMode`)."""
+    """Set the duals of all fields to 0: the tangents that forward mode computes (`ds.ad.FwdMode`).
+
+    Example:
+        x = ds.field(ds.f32, shape=3, needs_dual=True)
+        x.dual.fill(2.0)
+        ds.clear_all_dual()
+        print(x.dual[0])  # prints: 0.0
+    """
     for f in members(session.with_dual):
         for dual in f.duals.values():
             if dual.placed:

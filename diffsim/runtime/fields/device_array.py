@@ -87,6 +87,12 @@ def from_dlpack(array: Any) -> np.ndarray:
 
     Args:
         array: anything with `__dlpack__`, on the host.
+
+    Example:
+        x = ds.field(ds.f32, shape=3)
+        a = ds.from_dlpack(x)
+        a[0] = 2.0
+        print(x[0], a.dtype)  # prints: 2.0 float32
     """
     if not _is_on_host(array):
         on_gpu = hasattr(type(array), "__dlpack__")

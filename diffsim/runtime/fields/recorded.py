@@ -45,6 +45,20 @@ class Recorded(Tracked, metaclass=PublicNames):
         tape: its recorder; `record`: in which of its recordings.
         grad: in the backward pass, the gradient that has come in so far; None: nothing yet.
         tangent: in forward mode, its tangents, one for each seed.
+
+    Example:
+        x = ds.field(ds.f32, shape=(), needs_grad=True)
+        x[None] = 3.0
+
+        @ds.kernel
+        def square() -> ds.f32:
+            return x[None] ** 2
+
+        with ds.Tape() as tape:
+            a = square()
+            b = ds.sin(a) / a
+        tape.backward(b)
+        print(isinstance(a, ds.ad.Recorded), a.value)  # prints: True 9.0
     """
 
     _public = "grad value"

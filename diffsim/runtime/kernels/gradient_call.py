@@ -315,6 +315,19 @@ class GradKernel(metaclass=PublicNames):
     """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read.
 
     If the kernel returns something that depends on them, `kernel.grad(..., returned=g)` gives its gradient.
+
+    Example:
+        x = ds.field(ds.f32, shape=(), needs_grad=True)
+        y = ds.field(ds.f32, shape=(), needs_grad=True)
+        x[None] = 3.0
+
+        @ds.kernel
+        def square():
+            y[None] = x[None] ** 2
+
+        y.grad[None] = 1.0
+        square.grad()
+        print(x.grad[None])  # prints: 6.0
     """
 
     _public = "ir llvm ptx"
@@ -373,17 +386,55 @@ class GradKernel(metaclass=PublicNames):
         special.gradient_call(*values, returned=returned)
 
     def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
-        """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
+        """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print(square.grad.ir())
+            # prints: kernel square_grad(x: field f32[], ...
+            # prints: ...
+        """
         return Listing(
             print_kernel(compiler.ir_after(self.kernel._only(args).derivative.ir, after))
         )
 
     def llvm(self, args: tuple[object, ...] = ()) -> str:
-        """Return the adjoint in LLVM IR, as handed to LLVM for the CPU."""
+        """Return the adjoint in LLVM IR, as handed to LLVM for the CPU.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print("fmul" in square.grad.llvm())  # prints: True
+        """
         return Listing(compiler.llvm_text(self.kernel._only(args).derivative.ir))
 
     def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
-        """Return the adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        """Return the adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU).
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print("mul.f32" in square.grad.ptx(sm=80))  # prints: True
+        """
         return ptx_of(self.kernel._only(args).derivative.ir, sm)
 
     def __repr__(self) -> str:
@@ -396,6 +447,19 @@ class JvpKernel:
 
     Nothing is cleared or seeded: the duals of what the kernel reads are as the program has set them. A
     kernel that returns something gives that, and its tangent.
+
+    Example:
+        x = ds.field(ds.f32, shape=(), needs_dual=True)
+        y = ds.field(ds.f32, shape=(), needs_dual=True)
+        x[None] = 3.0
+
+        @ds.kernel
+        def square():
+            y[None] = x[None] ** 2
+
+        x.dual[None] = 1.0
+        square.jvp()
+        print(y.dual[None])  # prints: 6.0
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -461,15 +525,51 @@ class JvpKernel:
         return special.with_tangents(given, FORWARD, lent=False).ir
 
     def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
-        """Return the kernel with its tangents in diffsim's IR after a stage, as `kernel.grad.ir`."""
+        """Return the kernel with its tangents in diffsim's IR after a stage, as `kernel.grad.ir`.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_dual=True)
+            y = ds.field(ds.f32, shape=(), needs_dual=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print("x.dual" in square.jvp.ir())  # prints: True
+        """
         return Listing(print_kernel(compiler.ir_after(self._ir(args), after)))
 
     def llvm(self, args: tuple[object, ...] = ()) -> str:
-        """Return it in LLVM IR, as handed to LLVM for the CPU."""
+        """Return it in LLVM IR, as handed to LLVM for the CPU.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_dual=True)
+            y = ds.field(ds.f32, shape=(), needs_dual=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print("fmul" in square.jvp.llvm())  # prints: True
+        """
         return Listing(compiler.llvm_text(self._ir(args)))
 
     def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
-        """Return it as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        """Return it as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU).
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_dual=True)
+            y = ds.field(ds.f32, shape=(), needs_dual=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print("mul.f32" in square.jvp.ptx(sm=80))  # prints: True
+        """
         return ptx_of(self._ir(args), sm)
 
     def __repr__(self) -> str:

@@ -74,6 +74,18 @@ class Kernel(Named, metaclass=PublicNames):
     Calling it launches it. `kernel.grad(...)` launches its adjoint, with the arguments of the launch it
     belongs to. `kernel.ir()`, `kernel.llvm()` and `kernel.ptx()` show what became of it, and so do the
     same methods of `kernel.grad`.
+
+    Example:
+        x = ds.field(ds.f32, shape=8)
+
+        @ds.kernel
+        def double():
+            for i in x:
+                x[i] = 2.0 * x[i]
+
+        x.fill(1.5)
+        double()
+        print(x[7], isinstance(double, ds.Kernel))  # prints: 3.0 True
     """
 
     _public = "grad ir jvp llvm ptx show specialize"
@@ -351,6 +363,14 @@ class Kernel(Named, metaclass=PublicNames):
         Args:
             args: one for each parameter.
             by_field: whether there may be fields in place of floats.
+
+        Example:
+            @ds.kernel
+            def double(a: ds.f32) -> ds.f32:
+                return 2.0 * a
+
+            _, values = double.specialize((3.0,))  # compiled before the first call
+            print(values, double(3.0))  # prints: (3.0,) 6.0
         """
         parameters = self.call_parameters
         # The key of a specialization is made of the compiled-in arguments, in order, and the kinds of the
@@ -404,14 +424,42 @@ class Kernel(Named, metaclass=PublicNames):
 
     @property
     def grad(self) -> GradKernel:
-        """The adjoint of this kernel, itself called like a kernel."""
+        """The adjoint of this kernel, itself called like a kernel.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            square()
+            y.grad[None] = 1.0
+            square.grad()
+            print(x.grad[None])  # prints: 6.0
+        """
         if self._grad is None:
             self._grad = GradKernel(self)
         return self._grad
 
     @property
     def jvp(self) -> JvpKernel:
-        """The kernel with its tangents (forward mode), itself called like a kernel."""
+        """The kernel with its tangents (forward mode), itself called like a kernel.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_dual=True)
+            y = ds.field(ds.f32, shape=(), needs_dual=True)
+            x[None], x.dual[None] = 3.0, 1.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            square.jvp()
+            print(y[None], y.dual[None])  # prints: 9.0 6.0
+        """
         if self._jvp is None:
             self._jvp = JvpKernel(self)
         return self._jvp
@@ -449,6 +497,19 @@ class Kernel(Named, metaclass=PublicNames):
                 "scalarize", "reductions", "demote_atomics", "forward_clears", "dce", "privatize" or
                 "vectorize".
             args: arguments of a launch, for a kernel that is compiled for its arguments.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print(square.ir())
+            # prints: kernel square(x: field f32[], y: field f32[]) {
+            # prints: ...
         """
         special = self._only(args)
         if is_one_of(after, "frontend"):
@@ -461,6 +522,19 @@ class Kernel(Named, metaclass=PublicNames):
         Args:
             path: an HTML file to write instead.
             args: arguments of a launch, for a kernel that is compiled for its arguments.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            square.show()
+            # prints: kernel square, ...
+            # prints: ...
         """
         special = self._only(args)
         adjoint: Any = "nothing that it reads or writes has a gradient"
@@ -478,11 +552,35 @@ class Kernel(Named, metaclass=PublicNames):
             write_text(path, view.page())
 
     def llvm(self, args: tuple[object, ...] = ()) -> str:
-        """Return the kernel in LLVM IR, as handed to LLVM for the CPU."""
+        """Return the kernel in LLVM IR, as handed to LLVM for the CPU.
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print("fmul" in square.llvm())  # prints: True
+        """
         return Listing(compiler.llvm_text(self._only(args).ir))
 
     def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
-        """Return the kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        """Return the kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU).
+
+        Example:
+            x = ds.field(ds.f32, shape=(), needs_grad=True)
+            y = ds.field(ds.f32, shape=(), needs_grad=True)
+            x[None] = 3.0
+
+            @ds.kernel
+            def square():
+                y[None] = x[None] ** 2
+
+            print("mul.f32" in square.ptx(sm=80))  # prints: True
+        """
         return ptx_of(self._only(args).ir, sm)
 
     def __reduce__(self) -> Any:

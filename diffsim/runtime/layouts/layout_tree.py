@@ -73,7 +73,13 @@ ijkl = Axes(0, 1, 2, 3)
 
 @checked
 def axes(*numbers: int) -> Axes:
-    """Return the axes with these numbers, 0 the first."""
+    """Return the axes with these numbers, 0 the first.
+
+    Example:
+        x = ds.field(ds.f32)
+        ds.root.dense(ds.axes(0, 1), (4, 8)).place(x)
+        print(x.shape)  # prints: (4, 8)
+    """
     right = all(isinstance(n, int) and 0 <= n < 8 for n in numbers)
     if not numbers or not right or len(set(numbers)) != len(numbers):
         raise FieldError(
@@ -161,19 +167,47 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         Args:
             axes: `ds.i`, `ds.ij`, ...
             dimensions: number of elements along each of the axes, or one number for all of them.
+
+        Example:
+            x = ds.field(ds.f32)
+            ds.root.dense(ds.ij, (4, 8)).dense(ds.ij, 2).place(x)
+            print(x.shape)  # prints: (8, 16)
         """
         return Node(self, self._sizes(axes, dimensions))
 
     def pointer(self, axes: Axes, dimensions: object) -> Node:
-        """Divide each element into an array whose cells are active or not."""
+        """Divide each element into an array whose cells are active or not.
+
+        Example:
+            x = ds.field(ds.f32)
+            blocks = ds.root.pointer(ds.i, 4)
+            blocks.dense(ds.i, 8).place(x)
+            x[20] = 1.0  # activates block 2
+            print(x[20], x[0], x.shape)  # prints: 1.0 0.0 (32,)
+        """
         return Node(self, self._sizes(axes, dimensions), "pointer")
 
     def hash(self, axes: Axes, dimensions: object) -> Node:
-        """Divide each element into an array whose cells are active or not, as `pointer`."""
+        """Divide each element into an array whose cells are active or not, as `pointer`.
+
+        Example:
+            x = ds.field(ds.f32)
+            blocks = ds.root.hash(ds.i, 4)
+            blocks.dense(ds.i, 8).place(x)
+            x[20] = 1.0  # activates block 2
+            print(x[20], x[0])  # prints: 1.0 0.0
+        """
         return Node(self, self._sizes(axes, dimensions), "hash")
 
     def bitmasked(self, axes: Axes, dimensions: object) -> Node:
-        """Divide each element into an array whose cells are active or not."""
+        """Divide each element into an array whose cells are active or not.
+
+        Example:
+            x = ds.field(ds.f32)
+            ds.root.bitmasked(ds.i, 32).place(x)
+            x[20] = 1.0  # activates this element
+            print(x[20], x[0], x.shape)  # prints: 1.0 0.0 (32,)
+        """
         return Node(self, self._sizes(axes, dimensions), "bitmasked")
 
     def dynamic(self, axis: Axes, dimension: object, chunk_size: object = None) -> Node:
@@ -183,6 +217,18 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
             axis: one that no node above has.
             dimension: the most elements of a list.
             chunk_size: how many elements loops take at once; a number that suits `dimension` if left out.
+
+        Example:
+            x = ds.field(ds.i32)
+            ds.root.dense(ds.i, 4).dynamic(ds.j, 8).place(x)
+
+            @ds.kernel
+            def compute() -> ds.i32:
+                x[1].append(7)
+                x[1].append(8)
+                return x[1].length()
+
+            print(compute(), x[1, 0], x[1, 1])  # prints: 2 7 8
         """
         sizes = self._sizes(axis, dimension)
         (number, n), *more = sizes.items()
@@ -225,6 +271,11 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         Args:
             args: fields made without a shape.
             offset: the index of the first element, a number for each axis; 0 if left out.
+
+        Example:
+            x, v = ds.field(ds.f32), ds.Vector.field(3, ds.f32)
+            ds.root.dense(ds.i, 8).place(x, v)
+            print(x.shape, v.shape)  # prints: (8,) (8,)
         """
         self.check_open()
         sizes = self._totals()
@@ -307,7 +358,14 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         return sizes
 
     def parent(self, n: int = 1) -> Node:
-        """Return the node around this one, or the n-th from here outwards."""
+        """Return the node around this one, or the n-th from here outwards.
+
+        Example:
+            x = ds.field(ds.f32)
+            blocks = ds.root.dense(ds.i, 4)
+            cells = blocks.dense(ds.i, 8)
+            print(cells.parent() is blocks, blocks.parent() is ds.root)  # prints: True True
+        """
         node = self
         for _ in range(n):
             if node.above is None:
@@ -323,7 +381,14 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
 
     @property
     def bytes_in_use(self) -> int:
-        """How much memory the fields placed here or below take, with their gradients and masks."""
+        """How much memory the fields placed here or below take, with their gradients and masks.
+
+        Example:
+            x = ds.field(ds.f32)
+            cells = ds.root.dense(ds.i, 8)
+            cells.place(x)
+            print(cells.bytes_in_use)  # prints: 32
+        """
         found = 0
         for f in members(self.fields):
             every = (f, f.adjoint, *f.duals.values())
@@ -365,7 +430,16 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         return [(f._mem, f.tree[1].axes) for f in found if f.tree is not None]
 
     def deactivate_all(self) -> None:
-        """Make all cells of this node inactive, and those below: their elements are 0 from now on."""
+        """Make all cells of this node inactive, and those below: their elements are 0 from now on.
+
+        Example:
+            x = ds.field(ds.f32)
+            blocks = ds.root.pointer(ds.i, 4)
+            blocks.dense(ds.i, 8).place(x)
+            x[20] = 1.0  # activates block 2
+            blocks.deactivate_all()
+            print(x[20])  # prints: 0.0
+        """
         who = caller()
         for f in sorted(members(self.fields), key=lambda f: f.number):
             if f.tree is not None:
@@ -376,13 +450,27 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
                 node.cells.clear(who)
 
     def lazy_grad(self) -> None:
-        """Give a gradient to every float field placed below this node."""
+        """Give a gradient to every float field placed below this node.
+
+        Example:
+            x = ds.field(ds.f32)
+            ds.root.dense(ds.i, 8).place(x)
+            ds.root.lazy_grad()
+            print(x.grad.shape)  # prints: (8,)
+        """
         # A list, as fields may be freed during the loop.
         for f in list(self.fields):
             f.add_grad()
 
     def lazy_dual(self) -> None:
-        """Give a dual, for forward mode, to every float field placed below this node."""
+        """Give a dual, for forward mode, to every float field placed below this node.
+
+        Example:
+            x = ds.field(ds.f32)
+            ds.root.dense(ds.i, 8).place(x)
+            ds.root.lazy_dual()
+            print(x.dual.shape)  # prints: (8,)
+        """
         for f in list(self.fields):
             f.add_dual()
 
@@ -395,7 +483,11 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of cells along each axis that it or a node above it divides."""
+        """The number of cells along each axis that it or a node above it divides.
+
+        Example:
+            print(ds.root.dense(ds.i, 4).dense(ds.i, 8).shape)  # prints: (32,)
+        """
         sizes = self._totals()
         return tuple(sizes[a] for a in sorted(sizes))
 
@@ -415,7 +507,13 @@ def _in_use(storage: Storage) -> int:
 
 
 class Root(Node):
-    """`ds.root`: where layout trees begin."""
+    """`ds.root`: where layout trees begin.
+
+    Example:
+        x, v = ds.field(ds.f32), ds.Vector.field(3, ds.f32)
+        ds.root.dense(ds.i, 8).place(x, v)
+        print(x.shape, v[7])  # prints: (8,) [0.0, 0.0, 0.0]
+    """
 
     def __init__(self) -> None:
         super().__init__(None, {}, "root")
@@ -444,5 +542,14 @@ root = Root()
 
 @entry
 def deactivate_all_snodes() -> None:
-    """Make all cells of all sparse trees inactive."""
+    """Make all cells of all sparse trees inactive.
+
+    Example:
+        x = ds.field(ds.f32)
+        blocks = ds.root.pointer(ds.i, 4)
+        blocks.dense(ds.i, 8).place(x)
+        x[20] = 1.0  # activates block 2
+        ds.deactivate_all_snodes()
+        print(x[20])  # prints: 0.0
+    """
     root.deactivate_all()

@@ -26,12 +26,21 @@ def _number(level: Any) -> int:
 
 @checked
 def set_logging_level(level: str) -> None:
-    """Choose what is said: ds.TRACE, DEBUG, INFO, WARN (warnings too), ERROR (errors only) or CRITICAL."""
+    """Choose what is said: ds.TRACE, DEBUG, INFO, WARN (warnings too), ERROR (errors only) or CRITICAL.
+
+    Example:
+        ds.set_logging_level(ds.ERROR)  # no warnings
+        print(ds.is_logging_effective(ds.WARN))  # prints: False
+    """
     _number(level)
     Said.set(level)
 
 
 @checked
 def is_logging_effective(level: str) -> bool:
-    """Return whether something of this level is said."""
+    """Return whether something of this level is said.
+
+    Example:
+        print(ds.is_logging_effective(ds.ERROR))  # prints: True
+    """
     return _number(level) >= LEVELS[Said.level]

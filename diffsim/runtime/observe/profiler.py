@@ -119,7 +119,19 @@ def measured(windows: Iterable[tuple[int, int]] | None = None) -> TimeTable:
 
 
 def table() -> TimeTable:
-    """Return the times of all kernels so far: it prints as a table, and has `plot()`."""
+    """Return the times of all kernels so far: it prints as a table, and has `plot()`.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        print("double" in str(ds.profiler.table()))  # prints: True
+    """
     _check_enabled()
     return measured()
 
@@ -130,6 +142,20 @@ def print_kernel_profiler_info(mode: str = "count") -> None:
 
     Args:
         mode: "count": a line for each kernel; "trace": one for each launch, in their order.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.print_kernel_profiler_info()
+        # prints: ...
+        # prints: double...
+        # prints: ...
     """
     if not is_one_of(mode, "count", "trace"):
         raise OptionError(
@@ -154,19 +180,57 @@ def _trace() -> str:
 
 
 def clear_kernel_profiler_info() -> None:
-    """Forget all launches that were measured."""
+    """Forget all launches that were measured.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.clear_kernel_profiler_info()
+        print(ds.profiler.get_kernel_profiler_total_time())  # prints: 0.0
+    """
     for timer in _timers.values():
         timer.clear()
 
 
 def get_kernel_profiler_total_time() -> float:
-    """Return the time of all launches that were measured [s]."""
-    return sum(row.total for row in table().rows)
+    """Return the time of all launches that were measured [s].
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        print(ds.profiler.get_kernel_profiler_total_time() > 0.0)  # prints: True
+    """
+    return table().total
 
 
 @checked
 def query_kernel_profiler_info(name: Any) -> KernelTime:
-    """Return the times of the kernel of this name: `counter`, `min`, `max`, `avg` [ms]."""
+    """Return the times of the kernel of this name: `counter`, `min`, `max`, `avg` [ms].
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        found = ds.profiler.query_kernel_profiler_info("double")
+        print(found.counter, found.min <= found.avg <= found.max)  # prints: 2 True
+    """
     if not isinstance(name, str):  # a kernel would be found under no name, and have no launches
         known = getattr(name, "__name__", "step")
         raise ArgumentError(
@@ -179,12 +243,41 @@ def query_kernel_profiler_info(name: Any) -> KernelTime:
 
 
 def print_scoped_profiler_info() -> None:
-    """Print how long the compilation of each kernel took."""
+    """Print how long the compilation of each kernel took.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.print_scoped_profiler_info()
+        # prints: ...
+        # prints: ...double...
+        # prints: ...
+    """
     print(table().compilations())
 
 
 def clear_scoped_profiler_info() -> None:
-    """Forget how long compilations took."""
+    """Forget how long compilations took.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.clear_scoped_profiler_info()
+        ds.profiler.print_scoped_profiler_info()
+        # prints: ...
+    """
     for timer in _timers.values():
         timer.compile_seconds = 0.0
 
@@ -234,6 +327,12 @@ class ScopedTimer:
 
     Attributes:
         elapsed: the time of the block [ms].
+
+    Example:
+        times = {}
+        with ds.ScopedTimer("simulate", print=False, dict=times) as timer:
+            sum(range(1000))
+        print(timer.elapsed > 0.0, len(times["simulate"]))  # prints: True 1
     """
 
     def __init__(

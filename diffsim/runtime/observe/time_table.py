@@ -40,7 +40,7 @@ class KernelTime:
     @property
     def total(self) -> float:
         """The time of all launches [s]."""
-        return sum(self.seconds)
+        return sum(self.seconds, 0.0)
 
     @property
     def counter(self) -> int:
@@ -72,6 +72,17 @@ class TimeTable:
 
     Attributes:
         rows: one for each kernel and direction.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        table = ds.profiler.table()
+        print(table.total > 0.0, [row.name for row in table.rows])  # prints: True ['double']
     """
 
     def __init__(self, rows: Sequence[KernelTime] = ()) -> None:
@@ -80,7 +91,7 @@ class TimeTable:
     @property
     def total(self) -> float:
         """The time of all launches [s]."""
-        return sum(row.total for row in self.rows)
+        return sum((row.total for row in self.rows), 0.0)
 
     def _cells(self) -> list[tuple[str, ...]]:
         whole = self.total or 1.0
@@ -112,7 +123,18 @@ class TimeTable:
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
     def compilations(self) -> str:
-        """Return a table of the times that compilations took."""
+        """Return a table of the times that compilations took.
+
+        Example:
+            ds.init(kernel_profiler=True)
+
+            @ds.kernel
+            def double(a: ds.f32) -> ds.f32:
+                return 2.0 * a
+
+            double(1.5)
+            print("double" in ds.profiler.table().compilations())  # prints: True
+        """
         rows = sorted(self.rows, key=lambda row: -row.compile_seconds)
         cells = [(r.name, r.direction, f"{1e3 * r.compile_seconds:.1f}") for r in rows]
         return _aligned([("kernel", "", "compiled in ms"), *cells])
@@ -122,6 +144,17 @@ class TimeTable:
 
         Args:
             ax: the axes to draw on; made anew if left out.
+
+        Example:
+            ds.init(kernel_profiler=True)
+
+            @ds.kernel
+            def double(a: ds.f32) -> ds.f32:
+                return 2.0 * a
+
+            double(1.5)
+            ax = ds.profiler.table().plot()
+            print(len(ax.patches) > 0)  # prints: True
         """
         if ax is None:
             height = 1.2 + 0.35 * max(1, len(self.rows))

@@ -51,6 +51,15 @@ class Player(Explained, metaclass=PublicNames):
         title: of the page.
         unit: of the `dt` of all films: "s", or "iterations" for films of a training (with dt=1).
         max_bytes: the largest size of the file.
+
+    Example:
+        from pathlib import Path
+
+        player = ds.tools.Player("A wave")
+        player.add_frames(np.random.default_rng(0).random((10, 8, 8)), dt=0.1, label="height")
+        player.add_loss([9.0, 4.0, 1.0], label="loss [m²]")
+        player.write("wave.html")
+        print(Path("wave.html").read_text()[:15])  # prints: <!doctype html>
     """
 
     _public = "add_frames add_loss add_points write"
@@ -86,6 +95,15 @@ class Player(Explained, metaclass=PublicNames):
             cmap: the colour map for numbers, one of matplotlib's.
             vmin: the number with its first colour; the smallest one if left out.
             vmax: the number with its last colour; the largest one if left out.
+
+        Example:
+            from pathlib import Path
+
+            player = ds.tools.Player("A wave")
+            frames = np.random.default_rng(0).random((10, 8, 8))  # (T, width, height)
+            player.add_frames(frames, dt=0.1, label="height [m]")
+            player.write("wave.html")
+            print(Path("wave.html").exists())  # prints: True
         """
         self.add(make_frames(array, dt, label, cmap, vmin, vmax))
 
@@ -121,6 +139,15 @@ class Player(Explained, metaclass=PublicNames):
             cmap: as for `add_frames`, and so are `vmin` and `vmax`.
             vmin: the number with its first colour.
             vmax: the number with its last colour.
+
+        Example:
+            from pathlib import Path
+
+            player = ds.tools.Player("A wave")
+            walk = np.random.default_rng(0).random((10, 5, 2))  # (T, n, 2)
+            player.add_points(walk, dt=0.1, label="walk", colors=0x2166AC)
+            player.write("walk.html")
+            print(Path("walk.html").exists())  # prints: True
         """
         self.add(
             make_points(
@@ -130,7 +157,16 @@ class Player(Explained, metaclass=PublicNames):
         )  # fmt: skip
 
     def add_loss(self, losses: Any, label: str = "loss") -> None:
-        """Add the curve of a training: one number for each iteration; `label` with the unit."""
+        """Add the curve of a training: one number for each iteration; `label` with the unit.
+
+        Example:
+            from pathlib import Path
+
+            player = ds.tools.Player("A wave")
+            player.add_loss([9.0, 4.0, 1.0], label="loss [m²]")
+            player.write("loss.html")
+            print(Path("loss.html").exists())  # prints: True
+        """
         self.add(make_curve(losses, label))
 
     def add(self, panel: Frames | Points | Curve) -> None:
@@ -142,6 +178,14 @@ class Player(Explained, metaclass=PublicNames):
 
         Raises:
             ArgumentError: there is nothing on it, or too much; it cannot be written there.
+
+        Example:
+            from pathlib import Path
+
+            player = ds.tools.Player("A wave")
+            player.add_loss([9.0, 4.0, 1.0])
+            player.write("loss.html")
+            print(Path("loss.html").exists())  # prints: True
         """
         target = path_of(path, "the page", (".html", ".htm"))
         if not self._panels:

@@ -28,6 +28,10 @@ def colormap(
 
     Returns:
         An array of the shape of `values` and (3,), f32, from 0 to 1: red, green, blue. NaN is grey.
+
+    Example:
+        colours = ds.tools.colormap(np.array([0.0, 0.5, 1.0]), "gray")
+        print(colours.shape, colours[0], colours[2])  # prints: (3, 3) [0. 0. 0.] [1. 1. 1.]
     """
     found = as_array(values, "values")
     low, high = limits(found, vmin, vmax)

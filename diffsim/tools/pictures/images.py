@@ -88,6 +88,11 @@ def imread(filename: Any, channels: int = 0) -> np.ndarray:
 
     Raises:
         FileError: there is no such file, or it is no image.
+
+    Example:
+        ds.tools.imwrite(np.eye(4), "eye.png")
+        image = ds.tools.imread("eye.png")
+        print(image.shape, image[0, 0], image[0, 1])  # prints: (4, 4, 1) [255] [0]
     """
     path = path_of(filename, "the image")
     need_whole(channels, "channels", "give 1, 3 or 4, or leave it out")
@@ -140,6 +145,12 @@ def imwrite(img: Any, filename: Any) -> None:
 
     Raises:
         ArgumentError: another shape or type; an ending that names no format; it cannot be written there.
+
+    Example:
+        image = ds.field(ds.f32, shape=(4, 4))
+        image[0, 0] = 1.0
+        ds.tools.imwrite(image, "image.png")
+        print(ds.tools.imread("image.png").max())  # prints: 255
     """
     path = path_of(filename, "the image", _FORMATS)
     write_file(path, encoded(to_rows(as_bytes(img, "img")), _FORMATS[path.suffix.lower()]))
@@ -163,6 +174,9 @@ def imresize(img: Any, w: int, h: int | None = None) -> np.ndarray:
         img: a field or array, (width, height) or (width, height, channels).
         w: the new width.
         h: the new height; as `w` if left out.
+
+    Example:
+        print(ds.tools.imresize(np.eye(4), 8).shape)  # prints: (8, 8)
     """
     found = as_array(img, "img")
     for size, name in ((w, "w"), (w if h is None else h, "h")):
@@ -187,6 +201,10 @@ def imshow(img: Any, title: str = "imshow") -> None:
     Args:
         img: as for `imwrite`.
         title: of the window.
+
+    Example:
+        image = np.random.default_rng(0).random((64, 64))
+        ds.tools.imshow(image, "noise")
     """
     rows = to_rows(as_bytes(img, "img"))
     if shell := _notebook():
