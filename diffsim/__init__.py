@@ -170,6 +170,7 @@ from diffsim.public_names import names_of_module as _names_of_module
 from diffsim.runtime.cpu import backend as _cpu_backend
 from diffsim.runtime.cuda import backend as _cuda_backend
 from diffsim.runtime.fields.adjoints import clear_all_dual, clear_all_gradients
+from diffsim.runtime.fields.constructors import AnyField as Field
 from diffsim.runtime.fields.constructors import (
     Layout,
     MatrixField,
@@ -184,7 +185,6 @@ from diffsim.runtime.fields.constructors import (
 from diffsim.runtime.fields.constructors import make_field as _make_field
 from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray
 from diffsim.runtime.fields.device_array import from_dlpack
-from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.fields.struct_field import StructNamespace as Struct
 from diffsim.runtime.fields.struct_field import make_struct_field as _make_struct_field

@@ -66,6 +66,8 @@ class Field:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
     def from_torch(self, arr: Any) -> None:
         """Copy a tensor of PyTorch, of shape `field.shape` + shape of one element, into the field."""
+    def get_scalar_field(self, *indices: int) -> Field:
+        """Return a component of the elements as a field of numbers that shares their memory."""
     @property
     def m(self) -> int:
         """Columns of an element (1 for scalars and vectors)."""
@@ -328,7 +330,7 @@ from diffsim.errors import OutOfMemoryError as OutOfMemoryError
 class PrecisionLoss(Exception):
     """A value is stored into a narrower type."""
 class ScalarField(Field):
-    """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`."""
+    """For `isinstance(x, ds.ScalarField)`: a field of numbers, made by `ds.field`; or a component."""
 class ScalarNdarray(Ndarray):
     """`ds.ScalarNdarray(ds.f32, shape)` makes an array of numbers, as `ds.ndarray` does."""
     def __new__(cls, dtype: DType | None, arr_shape: Any) -> Self: ...

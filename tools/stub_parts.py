@@ -242,6 +242,8 @@ METHODS = {
     ("Field", "grad"): "@property\ndef grad(self) -> Field: ...",
     ("Field", "dual"): "@property\ndef dual(self) -> Field: ...",
     ("Field", "dtype"): "dtype: Any",
+    ("Field", "get_scalar_field"): "def get_scalar_field(self, *indices: int) -> Field:\n"
+    '    """Return a component of the elements as a field of numbers that shares their memory."""',
     ("Field", "__init__"): "",
     ("_Tensor", "__init__"): "",
     ("_Tensor", "__call__"): "",

@@ -14,10 +14,11 @@ from diffsim.ir.types import an
 from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.fields.component_field import ComponentField
 from diffsim.runtime.fields.constructors import check_float
+from diffsim.runtime.fields.contents import refuse_sparse_field
 from diffsim.runtime.fields.copies import like
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.sparse_writes import refuse_sparse_field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.session import session
 
@@ -216,6 +217,12 @@ def _as_constant(x: Any) -> Any:
         made = Matrix(x.entries)
         made.typed = x.typed
         return made
+    if isinstance(x, ComponentField):
+        raise FieldError(
+            f"{x.in_words()} cannot be made a constant by itself: a tape knows whole elements",
+            Span.of_caller(),
+            hint="name the field, or in a kernel the value: ds.stop_grad(v[i])",
+        )
     if session.tape is not None:
         for f in x.fields() if isinstance(x, StructField) else [x]:
             if isinstance(f, Field):

@@ -10,6 +10,7 @@ from diffsim.ad.record.entries import Computed, Copied, Launched, Stored, Wrote
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.reverse import backward as backward_pass
+from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 from tests.support.gradients import central, field, numbers
 
@@ -434,7 +435,7 @@ def test_a_second_interrupt_is_no_way_around(monkeypatch):
     with tape:
         p.add()
         tape.record_func(raise_failed, [p.x])
-    spoil, calls = ds.Field.spoil, []
+    spoil, calls = Field.spoil, []
 
     def slow(f):
         calls.append(f)
@@ -442,7 +443,7 @@ def test_a_second_interrupt_is_no_way_around(monkeypatch):
             raise KeyboardInterrupt
         spoil(f)
 
-    monkeypatch.setattr(ds.Field, "spoil", slow)
+    monkeypatch.setattr(Field, "spoil", slow)
     with pytest.raises(Failed):
         tape.backward(p.loss)
     assert np.isnan(p.x.grad.to_numpy()).all()

@@ -67,8 +67,8 @@ def objects():
         ),
         "a field": (
             field,
-            "assign copy_from dtype dual element_shape fill from_numpy from_torch grad m mark_written n name "
-            "needs_dual needs_grad parent shape snode to_gpuarray to_numpy to_torch",
+            "assign copy_from dtype dual element_shape fill from_numpy from_torch get_scalar_field grad m "
+            "mark_written n name needs_dual needs_grad parent shape snode to_gpuarray to_numpy to_torch",
         ),
         "a kernel": (set_all, "grad ir jvp llvm ptx show specialize"),
         "a method": (Solver().run, "grad ir jvp llvm ptx show specialize"),

@@ -20,7 +20,7 @@ ABSENT = {
     "profiler.get_predefined_cupti_metrics profiler.print_memory_profiler_info "
     "profiler.set_kernel_profiler_metrics profiler.set_kernel_profiler_toolkit "
     "field:from_paddle field:to_paddle vector_field:from_paddle vector_field:to_paddle "
-    "vector_field:get_scalar_field struct_field:from_paddle struct_field:to_paddle ndarray:get_type "
+    "struct_field:from_paddle struct_field:to_paddle ndarray:get_type "
     "node:quant_array builder:quant_array": "not there; the error has advice",
     "ad.FwdMode.clear_seed ad.FwdMode.insert ad.FwdMode.recover_kernels ad.Tape.grad ad.Tape.insert "
     "tools.PLYWriter.print_header tools.PLYWriter.sanity_check struct_type:cast "

@@ -18,8 +18,8 @@ from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entry import BackwardRun, Entry, ForwardProgram, ReverseProgram
 from diffsim.ad.record.extents import extents
 from diffsim.errors import AutodiffError, Span, memory_size
+from diffsim.runtime.fields.contents import active_set, check_active
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.sparse_writes import active_set, check_active
 from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.memory.storage import Part, StridedSpan, snapshot_address
 

@@ -15,7 +15,13 @@ from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Evaluated
-from diffsim.lang.host.field_like import is_any_field, is_field, is_node, is_struct_field
+from diffsim.lang.host.field_like import (
+    is_any_field,
+    is_component,
+    is_field,
+    is_node,
+    is_struct_field,
+)
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
@@ -156,6 +162,8 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         )
     while is_struct_field(thing):  # all members have one shape, also those of structs inside
         thing = next(iter(thing._struct.values()))
+    if is_component(thing):
+        thing = thing.base
     if is_field(thing):
         mem = cx.use(thing._mem)
         # One iteration, for the only element: its index is the empty tuple, x[()].

@@ -20,7 +20,7 @@ from diffsim.lang.frontend.operators import slicing
 from diffsim.lang.frontend.operators.folding import Number
 from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.values import Evaluated, KernelContainer, KernelLocal, StructVar
-from diffsim.lang.host.field_like import is_field
+from diffsim.lang.host.field_like import is_component, is_field
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -231,10 +231,10 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     if not isinstance(target, (ast.Name, ast.Attribute)):
         return False
     field = expr(cx, target)
-    if not is_field(field):
+    if not is_field(field) and not is_component(field):
         return False
     number = _filling(cx, node)
-    dtype = field._mem.dtype
+    dtype = field._mem.dtype if is_field(field) else field._mem.dtype.scalar
     # A number for all elements of a vector.
     if dtype.shape and isinstance(number, Number):
         number = cx.value(number, node.args[0], "the number", dtype.scalar)

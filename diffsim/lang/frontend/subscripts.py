@@ -19,17 +19,22 @@ from diffsim.ir.op import TABLE
 from diffsim.ir.types import an
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.functions import parents, structs
+from diffsim.lang.frontend.functions import containers, parents, structs
 from diffsim.lang.frontend.operators import folding, slicing
 from diffsim.lang.frontend.values import (
     BoundPlace,
     ElementPlace,
     Evaluated,
     Place,
-    PythonObject,
     StructValue,
 )
-from diffsim.lang.host.field_like import FieldLike, is_field, is_struct_field
+from diffsim.lang.host.field_like import (
+    FieldLike,
+    is_any_field,
+    is_component,
+    is_field,
+    is_struct_field,
+)
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
 from diffsim.lang.host.peer_names import advice_for
@@ -46,8 +51,7 @@ _HOW_TO_DECLARE = {
     (
         "dual",
         True,
-    ): "an argument's dual is not named in a kernel: give it as an argument of its own, "
-    "kernel(x, x.dual)",
+    ): "an argument's dual has no name in a kernel: give it as an argument, k(x, x.dual)",
 }
 """By attribute, and whether its owner is an argument."""
 
@@ -130,7 +134,7 @@ def _attribute_of(
             name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
         ), None
     # A better message than that None has no elements.
-    if is_field(owner) and (
+    if (is_field(owner) or is_component(owner)) and (
         (name == "grad" and owner.grad is None) or (name == "dual" and not owner.needs_dual)
     ):
         raise KernelNameError(
@@ -294,6 +298,9 @@ def _field_place(
         origin = owner.origin
         _check_index(cx, node, owner.name, owner.shape, origin, index)
         return structs.StructPlace(owner._struct, owner.type, _from_zero(index, origin))
+    if is_component(owner):
+        mem, index_of_element = element_place(cx, node, owner.base)
+        return mem, (*index_of_element, *(cx.value(k, node) for k in owner.component))
     return element_place(cx, node, owner) if is_field(owner) else None
 
 
@@ -420,7 +427,7 @@ def component_place(
     cx: TranslationContext,
     inner: Place,
     index: tuple[Any, ...],
-    node: ast.expr,
+    node: ast.Subscript | ast.Attribute,
 ) -> Place | None:
     """Return the place of a component of an element; None for a row of a matrix."""
     mem, outer = inner
@@ -429,7 +436,7 @@ def component_place(
     if len(outer) > mem.rank or not dims:
         raise cx.type_error(
             node,
-            f"an element of {mem.name} is {an(mem.dtype)}, which has no elements",
+            f"{ast.unparse(node.value)} is {an(mem.dtype.scalar)}, which has no elements",
             f"take the number as it is, or declare {mem.name} with ds.Vector.field",
         )
     if len(index) == 1 and len(dims) == 2:
@@ -518,8 +525,7 @@ def subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
 
 def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> Any:
     """Evaluate `owner[...]` of an evaluated owner: a vector, a list, a field or another object."""
-    # 1. An element of a field or array. 2. An element of a
-    # vector of the kernel. 3. An item of a Python object.
+    # 1. An element of a field or array. 2. Of a vector of the kernel. 3. An item of a Python object.
     place = _field_place(cx, node, owner)
     if isinstance(place, structs.StructPlace):
         return place.load(cx, node)
@@ -549,7 +555,7 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
     # the IR does not have: analyses need to know the memory.
     if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
         things = owner.values() if isinstance(owner, dict) else owner
-        if any(is_field(f) or is_struct_field(f) for f in things):
+        if any(map(is_any_field, things)):
             raise cx.type_error(
                 node,
                 f"which field of {describe(owner)} this is has to be known when the kernel is compiled",
@@ -573,27 +579,8 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
         )
     # Not observed as a call, since the container is observed;
     # the line below does it for objects of the program.
-    item = folding.fold(cx, node, _item, owner, found, asked=False)
+    item = folding.fold(cx, node, containers.item, owner, found, asked=False)
     # `__getitem__` is code of the program here: the answer has to be asked for again before each launch.
     if not is_settled_outside(owner) and not isinstance(found, Value):
         cx.observe(ITEM, owner, found, item, node)
     return item
-
-
-def _item(owner: PythonObject, key: PythonObject) -> PythonObject:
-    """Return `owner[key]`; report a missing key of a dictionary with the closest one."""
-    try:
-        return owner[key]
-    except KeyError:
-        close = (
-            close_to(key, [k for k in owner if isinstance(k, str)])
-            if key.__class__ is str
-            else None
-        )
-        raise KernelNameError(
-            f"{key!r} is not in the dictionary",
-            None,
-            hint=f"did you mean {close!r}?"
-            if close
-            else f"its keys are {', '.join(map(repr, owner))}",
-        ) from None

@@ -92,6 +92,46 @@ class StructFieldLike:
             """Return the fields of all members, also those of structs inside."""
 
 
+class ComponentLike:
+    """One component of a field of vectors or matrices, which is indexed as a field of numbers.
+
+    It has no memory of its own: kernels load and store the component of the field's element, so that all they
+    know of that memory holds here too.
+    """
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+
+        @property
+        def base(self) -> FieldLike:
+            """The field."""
+
+        @property
+        def component(self) -> tuple[int, ...]:
+            """Its index in an element: one number of a vector, two of a matrix."""
+
+        @property
+        def _mem(self) -> Mem:
+            """The memory of the field."""
+
+        @property
+        def shape(self) -> tuple[Any, ...]: ...
+
+        @property
+        def grad(self) -> ComponentLike | None: ...
+
+        @property
+        def needs_dual(self) -> bool: ...
+
+        @property
+        def placed(self) -> bool: ...
+
+        @property
+        def destroyed(self) -> bool: ...
+
+        def call_it(self, name: str) -> None: ...
+
+
 class NodeLike:
     """A node of a layout tree, whose cells kernels loop over, activate and ask about.
 
@@ -121,8 +161,8 @@ class NodeLike:
             """Return the memories of the fields placed here or below, with the numbers of their axes."""
 
 
-# The two have no common base: a field of structs has no memory of its own.
-AnyField: TypeAlias = FieldLike | StructFieldLike
+# They have no common base: a field of structs and a component have no memory of their own.
+AnyField: TypeAlias = FieldLike | StructFieldLike | ComponentLike
 
 
 def is_field(thing: object) -> TypeGuard[FieldLike]:
@@ -135,11 +175,16 @@ def is_struct_field(thing: object) -> TypeGuard[StructFieldLike]:
     return issubclass(type(thing), StructFieldLike)
 
 
+def is_component(thing: object) -> TypeGuard[ComponentLike]:
+    """Return whether the object is a component of a field, by its class alone."""
+    return issubclass(type(thing), ComponentLike)
+
+
 def is_node(thing: object) -> TypeGuard[NodeLike]:
     """Return whether the object is a node of a layout tree, by its class alone."""
     return issubclass(type(thing), NodeLike)
 
 
 def is_any_field(thing: object) -> TypeGuard[AnyField]:
-    """Return whether the object is a field of either kind."""
-    return issubclass(type(thing), (FieldLike, StructFieldLike))
+    """Return whether the object is a field of any kind."""
+    return issubclass(type(thing), (FieldLike, StructFieldLike, ComponentLike))

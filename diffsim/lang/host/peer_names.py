@@ -190,7 +190,6 @@ FIELDS: dict[str, str] = {
     "retain_grad": "write ds.Tape(loss, retain_grad=x)",
     "to_paddle from_paddle": _BRIDGES,
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
-    "get_scalar_field": "index the component: x[i][0]; from Python x.to_numpy()[..., 0]",
     "vars": "write the member: x.position",
     "requires_grad": "write x.needs_grad",
     "clone": "write ds.clone(x)",

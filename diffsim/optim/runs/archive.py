@@ -18,8 +18,8 @@ from diffsim.errors import ArgumentError, DtypeError, FieldError, FileError, Spa
 from diffsim.lang.host.signatures import checked, need_path
 from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types.descriptions import describe
+from diffsim.runtime.fields.contents import refuse_sparse_field
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.sparse_writes import refuse_sparse_field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.files import write_file
 

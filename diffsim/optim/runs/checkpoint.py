@@ -18,8 +18,8 @@ from diffsim.optim.runs.archive import check_array, read_arrays, write_arrays
 from diffsim.optim.runs.fingerprint import differences, fingerprint
 from diffsim.optim.runs.random_state import random_state, restore_random_state
 from diffsim.optim.steps.optimizer import Optimizer
+from diffsim.runtime.fields.contents import refuse_sparse_field
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.sparse_writes import refuse_sparse_field
 
 
 class Checkpoint:

@@ -11,7 +11,10 @@ from diffsim.ir.types import ScalarType, TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.lang.types.structs import StructType
+from diffsim.public_names import PublicNames
+from diffsim.runtime.fields.component_field import ComponentField
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.protocols import FieldProtocols
 
 
 class Layout:
@@ -29,6 +32,29 @@ class Layout:
     """One block for each component."""
 
 
+class _AnyKind(PublicNames):
+    """The answers of `isinstance` and `issubclass` for `ds.Field`."""
+
+    def __instancecheck__(cls, thing: object) -> bool:  # noqa: N805 - of a metaclass
+        return issubclass(type(thing), cls)
+
+    def __subclasscheck__(cls, kind: type) -> bool:  # noqa: N805
+        return (
+            issubclass(kind, FieldProtocols)
+            if cls is AnyField
+            else type.__subclasscheck__(cls, kind)
+        )
+
+
+class AnyField(Field, metaclass=_AnyKind):  # noqa: D101 - below
+    # The public `ds.Field`: to `isinstance` fields of structs and components of fields are fields, too.
+    __doc__ = Field.__doc__
+    _public = Field._public
+
+
+AnyField.__name__ = "Field"
+
+
 class _Kind(type):
     """Properties that `isinstance` tests beyond the class: a field's kind, and the axes of an element."""
 
@@ -36,6 +62,8 @@ class _Kind(type):
     _axes: tuple[int, ...]
 
     def __instancecheck__(cls, thing: object) -> bool:
+        if isinstance(thing, ComponentField):
+            return cls is ScalarField
         return (
             isinstance(thing, Field) and thing.kind == cls._kind and len(thing.element) in cls._axes
         )
@@ -57,7 +85,7 @@ class _Kind(type):
 
 
 class ScalarField(metaclass=_Kind):
-    """For `isinstance(x, ds.ScalarField)`: a field of numbers; made by `ds.field`.
+    """For `isinstance(x, ds.ScalarField)`: a field of numbers, made by `ds.field`; or a component.
 
     Example:
         print(isinstance(ds.field(ds.f32, shape=3), ds.ScalarField))  # prints: True

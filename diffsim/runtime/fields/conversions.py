@@ -20,7 +20,7 @@ from diffsim.errors import (
 from diffsim.ir.layout import shown_index
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an, tensor
-from diffsim.lang.host.field_like import is_any_field, is_field
+from diffsim.lang.host.field_like import is_any_field, is_component, is_field
 from diffsim.lang.host.provenance import holds_field, source_of
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -360,13 +360,15 @@ def _index_at(field: Field, at: int) -> tuple[int, ...]:
 
 def check_copy(field: Field, other: Any) -> None:
     """Refuse to copy what is no field of the same shape, or of a type that would be cut off."""
-    known = is_field(other)
+    known = is_field(other) or (is_component(field) and is_component(other))
     if not known or (other.shape, other.element) != (field.shape, field.element):
         raise FieldError(
             f"{field.name} can only be copied from a field of shape {field.shape} whose elements are "
             f"{'numbers' if not field.element else f'of shape {field.element}'}",
             Span.of_caller(),
-            hint="arrays are copied by from_numpy",
+            hint="a copy of a component is from_numpy(v.to_numpy())"
+            if is_component(other)
+            else "arrays are copied by from_numpy",
         )
     if not np.can_cast(other.dtype.numpy, field.dtype.numpy, "same_kind"):
         raise DtypeError(

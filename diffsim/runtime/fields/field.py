@@ -44,7 +44,8 @@ from diffsim.runtime.fields.adjoints import (
     narrow_dual,
     place_dual,
 )
-from diffsim.runtime.fields.contents import WholeContents
+from diffsim.runtime.fields.component_field import ComponentField, component_of
+from diffsim.runtime.fields.contents import WholeContents, activate_written
 from diffsim.runtime.fields.conversions import (
     element_of,
     index_of,
@@ -58,7 +59,6 @@ from diffsim.runtime.fields.copies import FieldCopies
 from diffsim.runtime.fields.export import SharedMemory, TensorCopies
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
-from diffsim.runtime.fields.sparse_writes import activate_written
 from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
@@ -68,8 +68,8 @@ from diffsim.tracebacks import IS_OWN, entries, entry
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
 _numbers = itertools.count()
 _PUBLIC = (
-    "assign copy_from dtype dual element_shape fill from_numpy from_torch grad m mark_written n name "
-    "needs_dual needs_grad parent shape snode to_gpuarray to_numpy to_torch"
+    "assign copy_from dtype dual element_shape fill from_numpy from_torch get_scalar_field grad m "
+    "mark_written n name needs_dual needs_grad parent shape snode to_gpuarray to_numpy to_torch"
 ).split()
 """The public attributes, as `dir` and messages list them."""
 _FIXED = frozenset(["dtype", "element", "is_dual", "is_grad", "number", "versions"])
@@ -421,6 +421,21 @@ class Field(
             print(x.dual.shape)  # prints: (3,)
         """
         return narrow_dual(self)
+
+    @entry
+    def get_scalar_field(self, *indices: int) -> ComponentField:
+        """Return a component of the elements as a field of numbers that shares their memory.
+
+        Args:
+            indices: the index in an element: of a vector one number, of a matrix two.
+
+        Example:
+            places = ds.Vector.field(2, ds.f32, shape=4)
+            heights = places.get_scalar_field(1)
+            heights[3] = 2.0
+            print(places[3].to_list())  # prints: [0.0, 2.0]
+        """
+        return component_of(self, indices)
 
     def fields(self) -> list[Field]:
         """Return the field: a field of structs has several."""

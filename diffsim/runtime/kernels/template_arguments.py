@@ -11,6 +11,7 @@ import numpy as np
 from diffsim.errors import KernelTypeError, Span
 from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.structs import Struct
+from diffsim.runtime.fields.component_field import ComponentField
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 
@@ -38,6 +39,8 @@ def _key(a: object) -> Any:
         return (type(a), hex(a) if type(a) is int else repr(a))  # -0.0 is not 0.0
     if isinstance(a, StructField):
         return tuple(f.number for f in a.fields())
+    if isinstance(a, ComponentField):
+        return ("component", a.base.number, *a.component)
     if isinstance(a, (list, tuple)):
         # Subclasses (named tuples) are types of their own to the frontend.
         return (type(a), *map(_key, a))
@@ -76,6 +79,8 @@ def objects_in(a: object) -> list[Any]:
     """Return the fields and other objects whose identity is part of a compiled-in argument's key."""
     if isinstance(a, StructField):
         return a.fields()
+    if isinstance(a, ComponentField):
+        return [a.base]
     if isinstance(a, dict):
         a = list(a.values())
     if isinstance(a, (list, tuple)):

@@ -26,9 +26,9 @@ from diffsim.lang.host.unsupported import Explained
 from diffsim.lang.types.descriptions import describe
 from diffsim.public_names import PublicNames, with_example
 from diffsim.runtime.fields.constructors import checked_offset, checked_shape
+from diffsim.runtime.fields.contents import caller
 from diffsim.runtime.fields.display import summary
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.sparse_writes import caller
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.layouts.cells import Cells
 from diffsim.runtime.memory.storage import Storage

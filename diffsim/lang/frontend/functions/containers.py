@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.errors import KernelNameError
 from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import bool_
 from diffsim.lang.frontend import expressions, iteration_spaces
@@ -23,6 +24,7 @@ from diffsim.lang.frontend.values import Evaluated, KernelDict, PythonObject
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.observations import CALL, ITEM
 from diffsim.lang.host.source import SyntaxNode
+from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -246,3 +248,22 @@ def negated(cx: TranslationContext, found: Value | bool) -> Value | bool:
     if isinstance(found, Const) and found.type is bool_:
         found = bool(found.value)
     return cx.builder.named("not", found) if isinstance(found, Value) else not found
+
+
+def item(owner: PythonObject, key: PythonObject) -> PythonObject:
+    """Return `owner[key]`; report a missing key of a dictionary with the closest one."""
+    try:
+        return owner[key]
+    except KeyError:
+        close = (
+            close_to(key, [k for k in owner if isinstance(k, str)])
+            if key.__class__ is str
+            else None
+        )
+        raise KernelNameError(
+            f"{key!r} is not in the dictionary",
+            None,
+            hint=f"did you mean {close!r}?"
+            if close
+            else f"its keys are {', '.join(map(repr, owner))}",
+        ) from None
