@@ -41,6 +41,9 @@ DType: TypeAlias = type[float] | type[int] | type[bool] | type[_Tensor] | _Tenso
 _Arch: TypeAlias = Arch
 """,
     "*": _COMMON.replace("import Self", "import Self, TypeVar") + _OF_OTHERS,
+    "tools": "import argparse\n"
+    + _COMMON.replace("import Self", "import Self, TypeVar")
+    + _OF_OTHERS,
     "types": _COMMON.replace("Literal, TypeAlias", "Literal, Protocol, TypeAlias").replace(
         "import Self", "import Self, TypeVar"
     )

@@ -181,14 +181,25 @@ def _class(name: str, cls: type) -> str:
     bases = [b.__name__ for b in cls.__mro__[1:-1] if getattr(ds, b.__name__, None) is b]
     bases = ["Field"] if name in OF_FIELDS else bases
     bases += ["Exception"] if issubclass(cls, Warning) else []
+    library = _of_library(cls)
+    bases += [f"{library.__module__}.{library.__name__}"] if library else []
     head = f"class {name}({bases[0]}):" if bases else f"class {name}:"
     lines = [head + (_doc(cls, "    ") if inspect.getdoc(cls) else "")]
-    inherited = dir(Exception) if issubclass(cls, Exception) else []
+    inherited = set(
+        dir(Exception) if issubclass(cls, Exception) else dir(library) if library else []
+    )
+    inherited -= {n for b in cls.__mro__ if b.__module__.startswith("diffsim") for n in vars(b)}
     shown = [n for n in dict.fromkeys([*_attributes(cls), *public(cls)]) if n not in inherited]
     for member in [*_constructors(cls), *sorted(_special(cls)), *shown, "__getattr__"]:
         if text := _member(name, cls, member):
             lines.append(textwrap.indent(text, "    "))
     return "\n".join(lines) if len(lines) > 1 else head + _doc(cls, "    ")
+
+
+def _of_library(cls: type) -> type | None:
+    """Its base of the standard library, whose methods are those of the Python that runs; None if none."""
+    names = sys.stdlib_module_names - {"abc", "builtins", "typing"}
+    return next((b for b in cls.__mro__ if b.__module__ in names), None)
 
 
 def _attributes(cls: type) -> Iterator[str]:

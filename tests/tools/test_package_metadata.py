@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 import sys
 import tomllib
 import types
@@ -46,3 +47,31 @@ def test_nothing_relative_is_left_of_ours(hook, repository):
 def test_there_is_one_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["version"] == ds.__version__
+
+
+def archived():
+    """What lies at the top of the source archive, as pyproject.toml says."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
+    asked = {name.strip("/") for name in build["targets"]["sdist"]["include"]}
+    return asked | {"pyproject.toml", "LICENSE", ".gitignore"}  # which hatchling adds by itself
+
+
+def test_the_source_archive_has_what_tests_open():
+    texts = [p.read_text("utf-8") for p in (ROOT / "tests").rglob("*.py")]
+    tops = re.compile(r'(?:ROOT|parents\[2]\)?) / "([^"/]+)')
+    opened = {name for text in texts for name in tops.findall(text)}
+    assert {"docs", "README.md", "tools"} <= opened
+    assert opened <= archived()
+
+
+def test_the_source_archive_has_every_file_under_git():
+    def listed(*options):
+        run = subprocess.run(
+            ["git", "ls-files", *options], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if run.returncode:
+            pytest.skip("not a repository of git")
+        return run.stdout.split("\n")[:-1]
+
+    assert {name.partition("/")[0] for name in listed()} <= archived()
+    assert listed("--cached", "--ignored", "--exclude-standard") == [], "hatchling leaves these out"
