@@ -5,6 +5,7 @@ is right, or it is refused with an error that names the line.
 """
 
 import importlib
+from types import SimpleNamespace as _SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from diffsim import ad, errors, math, optim, profiler, tools, types
@@ -260,8 +261,13 @@ _install(
         forget_kernels=_forget_all,
     )
 )
+# What programs ask Taichi's build before they choose between `ti.vulkan` and `ti.cuda`. `ds.vulkan` is
+# right for both: any GPU that there is, else the CPU.
+_TAICHI_BUILD = _SimpleNamespace(
+    core=_SimpleNamespace(with_vulkan=lambda: True, GGUI_AVAILABLE=True)
+)
 if TYPE_CHECKING:
-    from diffsim import algorithms, linalg
+    from diffsim import algorithms, linalg, ui
     from diffsim.gui.gui import GUI
 else:
     # Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
@@ -272,8 +278,11 @@ else:
         if name in (
             "algorithms",
             "linalg",
+            "ui",
         ):  # imported at the first use, which makes them attributes
             return importlib.import_module(f"{__name__}.{name}")
+        if name == "_lib":
+            return _TAICHI_BUILD
         known = [*__all__, *_LEFT_OUT]
         raise _absent(__name__, name, known, {"ds.ad": ad.__all__, "ds.optim": optim.__all__})
 
@@ -490,6 +499,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "ui",
     "uint8",
     "uint16",
     "uint32",

@@ -770,6 +770,7 @@ u16: TypeAlias = int
 u32: TypeAlias = int
 u64: TypeAlias = int
 u8: TypeAlias = int
+from diffsim import ui as ui
 uint16: TypeAlias = int
 uint32: TypeAlias = int
 uint64: TypeAlias = int
@@ -1143,6 +1144,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "ui",
     "uint8",
     "uint16",
     "uint32",

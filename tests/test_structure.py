@@ -20,12 +20,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "diffsim"
 TESTS = Path(__file__).resolve().parent
 
 # public_names, tracebacks <- errors, locks <- ir <- {lang, passes, backends} <- runtime
-# <- {ad, algorithms, gui, linalg, optim, tools}
+# <- {ad, algorithms, gui, linalg, optim, tools, ui}
 # <- bridges <- {torch, jax} <- __init__ <- commands <- __main__
 # math and types, names of the language under names of their own, stand beside __init__
 _BASE = {"errors", "locks", "parameters", "public_names", "tracebacks"}
 _MIDDLE = {"lang", "passes", "backends"}
-_OUTER = {"ad", "algorithms", "gui", "linalg", "optim", "tools"}
+_OUTER = {"ad", "algorithms", "gui", "linalg", "optim", "tools", "ui"}
 _LIBRARIES = {"jax", "torch"}  # bridges to them, by their names
 MAY_IMPORT = {
     "tracebacks": set(),
@@ -64,6 +64,7 @@ ROOMS = """
     bridges
     optim/steps optim/runs optim
     gui
+    ui
     linalg
     tools/pictures tools/page tools
     commands

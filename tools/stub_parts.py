@@ -54,6 +54,7 @@ D = TypeVar("D", covariant=True, default=Any)
 N = TypeVar("N", covariant=True, default=Any)
 """,
 }
+HEADER["ui"] = HEADER["*"].replace("from os import", "from enum import IntEnum\nfrom os import")
 
 # Names of annotations in the sources, and what stubs say instead; those of neither are Any.
 NAMES = {"Root": "Node", "NodeLike": "Node", "StructType": "Any"}
@@ -218,6 +219,10 @@ REPLACED = {
     ("", "stop_grad"): 'def stop_grad(x: T) -> T:\n    """The value itself, with derivative 0."""',
     # Bare, in an annotation: whatever the caller passes.
     ("", "template"): "template: TypeAlias = Any",
+    (
+        "ui",
+        "ProjectionMode",
+    ): "class ProjectionMode(IntEnum):\n    Perspective = 0\n    Orthogonal = 1",
     ("types", "sparse_matrix_builder"): "sparse_matrix_builder: TypeAlias = Any",
     ("types", "template"): "template: TypeAlias = Any",
     ("types", "ndarray"): _NDARRAY,

@@ -47,6 +47,7 @@ FILES = {
     "tools": "tools/__init__.pyi",
     "torch": "torch.pyi",
     "types": "types.pyi",
+    "ui": "ui/__init__.pyi",
 }
 OPERATORS = set(
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ "
@@ -64,7 +65,7 @@ SPECIAL = (
 KNOWN = set(
     "Any Callable Iterable Iterator Mapping Sequence Literal None bool int float str bytes tuple list dict "
     "set type object slice Path PathLike Self T F C P R Field Tape Kernel Matrix Vector StructField Arch "
-    "Axes Node DType".split()
+    "Axes Node DType Camera Canvas Gui Scene Window".split()
 )
 
 

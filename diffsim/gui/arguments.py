@@ -117,10 +117,14 @@ def palette_colors(palette: object, indices: object, count: int) -> np.ndarray:
     return chosen[made]
 
 
-def image(value: object, res: tuple[int, int]) -> tuple[np.ndarray, float]:
+def image(value: object, res: tuple[int, int] | None = None) -> tuple[np.ndarray, float]:
     """Return an image of shape (x, y) or (x, y, channels), and what its numbers are to be multiplied by.
 
     Integers without sign reach from 0 to the largest of their type, floats from 0 to 1.
+
+    Args:
+        value: a field or array.
+        res: the size that it must have; None: any.
     """
     made = as_array(value, "the image")
     kind = made.dtype.kind
@@ -136,7 +140,7 @@ def image(value: object, res: tuple[int, int]) -> tuple[np.ndarray, float]:
             f"an image has shape (x, y), or (x, y, 3) with colours, not {made.shape}",
             "one number is grey; two to four are red, green, blue and alpha",
         )
-    if made.shape[:2] != res:
+    if res is not None and made.shape[:2] != res:
         raise refuse(
             f"the image is {made.shape[0]} x {made.shape[1]}, and the canvas {res[0]} x {res[1]} pixels",
             f'make the canvas as large: ds.GUI("...", res={made.shape[:2]})'
@@ -149,9 +153,17 @@ def image(value: object, res: tuple[int, int]) -> tuple[np.ndarray, float]:
     return np.ascontiguousarray(made, wanted), scale
 
 
-def contour_colors(values: np.ndarray, res: tuple[int, int], normalize: bool) -> np.ndarray:
+def contour_colors(
+    values: np.ndarray, res: tuple[int, int], normalize: bool, colormap: str = "plasma"
+) -> np.ndarray:
     """Return the colours (x, y, 4) of numbers from 0 to 1, interpolated to `res` where sizes differ."""
     from matplotlib import colormaps
+
+    if colormap not in colormaps:
+        raise refuse(
+            f"matplotlib has no colours {shown(colormap)}",
+            'write "plasma", or another of its colormaps',
+        )
 
     if values.ndim != 2 or 0 in values.shape:
         raise refuse(
@@ -164,7 +176,7 @@ def contour_colors(values: np.ndarray, res: tuple[int, int], normalize: bool) ->
     if normalize:
         low, high = np.nanmin(stretched), np.nanmax(stretched)
         stretched = (stretched - low) / ((high - low) or 1)
-    return colormaps["plasma"](stretched, bytes=True)
+    return colormaps[colormap](stretched, bytes=True)
 
 
 def _stretch(values: np.ndarray, axis: int, size: int) -> np.ndarray:

@@ -177,8 +177,7 @@ class GUI:
             gui = ds.GUI("Shapes", res=64, show_gui=False)
             print(gui.get_image().shape, gui.get_image().dtype)  # prints: (64, 64, 4) float32
         """
-        turned = self._canvas.bytes[::-1].transpose(1, 0, 2)
-        return np.ascontiguousarray(turned, np.float32) / np.float32(255)
+        return self._canvas.as_floats()
 
     def contour(self, scalar_field: Any, normalize: bool = False) -> None:
         """Fill the canvas with the colours ("plasma") of a scalar field, stretched to its size.

@@ -35,7 +35,7 @@ def _mix(under, over, shift, alpha):
 
 
 @func
-def _blend(under, over, alpha):
+def blend(under, over, alpha):
     """Return the pixel `under` after a colour was laid over it with this opacity."""
     opaque = cast(255, u32) << 24
     return (
@@ -47,29 +47,32 @@ def _blend(under, over, alpha):
 
 
 @func
-def _pixel(red, green, blue):
+def pixel_of(red, green, blue):
+    """Return the opaque pixel of three channels, 0 to 255."""
     return (cast(255, u32) << 24) | (blue << 16) | (green << 8) | red
 
 
 @func
 def _packed(color):
     """Return the pixel of a colour 0xRRGGBB."""
-    return _pixel((color >> 16) & 255, (color >> 8) & 255, color & 255)
+    return pixel_of((color >> 16) & 255, (color >> 8) & 255, color & 255)
 
 
 @func
-def _is_near(x, y):
+def is_near(x, y):
     """Return whether a place can be a corner: no NaN, no infinity, nothing that f32 cannot resolve."""
     return abs(x) < 1e9 and abs(y) < 1e9
 
 
 @func
-def _from(x):
+def first(x):
+    """Return the first pixel from a place on."""
     return cast(max(ceil(x), 0.0), i32)
 
 
 @func
-def _upto(x, size):
+def beyond(x, size):
+    """Return the pixel behind the last one up to a place."""
     return cast(min(floor(x) + 1.0, cast(size, f32)), i32)
 
 
@@ -87,12 +90,12 @@ def circles(
             y = (1.0 - centers[k, 1]) * height - 0.5
             if y + r > top - 1 and y - r < bottom and x + r > -1 and x - r < width:
                 over = _packed(color[k * (each >> 1)])
-                for row in range(max(_from(y - r), top), min(_upto(y + r, height), bottom)):
-                    for column in range(_from(x - r), _upto(x + r, width)):
+                for row in range(max(first(y - r), top), min(beyond(y + r, height), bottom)):
+                    for column in range(first(x - r), beyond(x + r, width)):
                         dx, dy = column - x, row - y
                         alpha = min(r - sqrt(dx * dx + dy * dy), 1.0)
                         if alpha > 0:
-                            pixels[row, column] = _blend(pixels[row, column], over, alpha)
+                            pixels[row, column] = blend(pixels[row, column], over, alpha)
 
 
 @HostKernel
@@ -116,24 +119,24 @@ def lines(
             dx, dy = bx - ax, by - ay
             low, high = min(ay, by) - r, max(ay, by) + r
             left, right = min(ax, bx) - r, max(ax, bx) + r
-            near = _is_near(ax, ay) and _is_near(bx, by)
+            near = is_near(ax, ay) and is_near(bx, by)
             if near and low < bottom and high > top - 1 and left < width and right > -1:
                 over = _packed(color[k * (each >> 1)])
                 square = max(dx * dx + dy * dy, 1e-20)
                 slope = dx / dy if dy != 0 else 0.0
-                for row in range(max(_from(low), top), min(_upto(high, height), bottom)):
+                for row in range(max(first(low), top), min(beyond(high, height), bottom)):
                     # The part of the segment that is near this row; all of it where it is horizontal.
                     one, other = left, right
                     if dy != 0:
                         u, v = ax + (row - r - ay) * slope, ax + (row + r - ay) * slope
                         one, other = max(left, min(u, v) - r), min(right, max(u, v) + r)
-                    for column in range(_from(one), _upto(other, width)):
+                    for column in range(first(one), beyond(other, width)):
                         px, py = column - ax, row - ay
                         t = min(max((px * dx + py * dy) / square, 0.0), 1.0)
                         px, py = px - t * dx, py - t * dy
                         alpha = min(r - sqrt(px * px + py * py), 1.0)
                         if alpha > 0:
-                            pixels[row, column] = _blend(pixels[row, column], over, alpha)
+                            pixels[row, column] = blend(pixels[row, column], over, alpha)
 
 
 @HostKernel
@@ -152,12 +155,12 @@ def triangles(
             left, right = min(ax, min(bx, cx)), max(ax, max(bx, cx))
             # Twice its area, with a sign: with it all edges count inside as positive.
             area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
-            near = area != 0 and _is_near(ax, ay) and _is_near(bx, by) and _is_near(cx, cy)
+            near = area != 0 and is_near(ax, ay) and is_near(bx, by) and is_near(cx, cy)
             if near and low < bottom and high > top - 1 and left < width and right > -1:
                 turn = 1.0 if area > 0 else -1.0
                 pixel = _packed(color[k * (each >> 1)])
-                for row in range(max(_from(low), top), min(_upto(high, height), bottom)):
-                    for column in range(_from(left), _upto(right, width)):
+                for row in range(max(first(low), top), min(beyond(high, height), bottom)):
+                    for column in range(first(left), beyond(right, width)):
                         e = turn * ((bx - ax) * (row - ay) - (by - ay) * (column - ax))
                         f = turn * ((cx - bx) * (row - by) - (cy - by) * (column - bx))
                         g = turn * ((ax - cx) * (row - cy) - (ay - cy) * (column - cx))
@@ -166,7 +169,7 @@ def triangles(
 
 
 @func
-def _level(value, scale):
+def level_of(value, scale):
     """Return a channel as an integer of 0 to 255; NaN is 0."""
     x = cast(value, f32) * scale
     x = x if x > 0.0 else 0.0
@@ -184,8 +187,8 @@ def gray(pixels: _Pixels, image: ndarray(ndim=2), scale: f32) -> None:
     for i, j in ndrange((height + _TILE - 1) // _TILE, (width + _TILE - 1) // _TILE):
         for column in range(j * _TILE, min((j + 1) * _TILE, width)):
             for row in range(i * _TILE, min((i + 1) * _TILE, height)):
-                level = _level(image[column, height - 1 - row], scale)
-                pixels[row, column] = _pixel(level, level, level)
+                level = level_of(image[column, height - 1 - row], scale)
+                pixels[row, column] = pixel_of(level, level, level)
 
 
 @HostKernel
@@ -198,6 +201,9 @@ def colored(pixels: _Pixels, image: ndarray(ndim=3), scale: f32) -> None:
         for column in range(j * _TILE, min((j + 1) * _TILE, width)):
             for row in range(i * _TILE, min((i + 1) * _TILE, height)):
                 y = height - 1 - row
-                red, green = _level(image[column, y, 0], scale), _level(image[column, y, 1], scale)
-                blue = _level(image[column, y, third], scale) if third == 2 else cast(0, u32)
-                pixels[row, column] = _pixel(red, green, blue)
+                red, green = (
+                    level_of(image[column, y, 0], scale),
+                    level_of(image[column, y, 1], scale),
+                )
+                blue = level_of(image[column, y, third], scale) if third == 2 else cast(0, u32)
+                pixels[row, column] = pixel_of(red, green, blue)

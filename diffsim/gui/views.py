@@ -75,8 +75,8 @@ class PictureView(NoView):
         if not self.written:
             print(
                 f"diffsim: no window can be opened here{self.reason}, so frames go to {self.path}, anew "
-                'every second. gui.show("film.gif") makes a film; MPLBACKEND=WebAgg, with the package '
-                "tornado, shows them in a browser.",
+                'every second. gui.show("film.gif"), of a ds.ui.Window save_image("film.gif"), makes a film; '
+                "MPLBACKEND=WebAgg, with the package tornado, shows them in a browser.",
                 file=sys.stderr,
             )
         self.last = None

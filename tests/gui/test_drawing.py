@@ -82,7 +82,7 @@ def test_many_circles_in_bands_are_the_same_as_one_by_one(gui, monkeypatch):
     gui.circles(pos, radius=6, color=color)
     whole = gui.get_image()
     gui.clear()
-    monkeypatch.setattr("diffsim.gui.canvas._bands", lambda few: 7)
+    monkeypatch.setattr("diffsim.gui.canvas.bands", lambda few: 7)
     gui.circles(pos, radius=6, color=color)
     assert (gui.get_image() == whole).all()
 

@@ -9,7 +9,7 @@ import pytest
 
 import diffsim as ds
 
-MODULES = "ad algorithms errors linalg math optim profiler tools torch types jax".split()
+MODULES = "ad algorithms errors linalg math optim profiler tools torch types jax ui".split()
 BASES = (Exception, int, str, dict)  # whose public names an object of ours may have too
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import diffsim as ds
 
-MODULES = "ad algorithms linalg math optim profiler tools".split()
+MODULES = "ad algorithms linalg math optim profiler tools ui".split()
 
 
 @pytest.mark.parametrize("module", [None, *MODULES])

@@ -28,7 +28,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "inspect-gradients",
         "Training": "training networks bridges",
         "Simulations": "gpu sparse precision reproducibility ports",
-        "Programs": "gui tools notebooks-and-editors type-checkers concurrency caching packaging-programs",
+        "Programs": "gui ui tools notebooks-and-editors type-checkers concurrency caching packaging-programs",
         "When something is wrong": "faq debugging profiling",
         "Coming from elsewhere": "from-taichi from-warp",
         "Changing diffsim": "add-an-op releasing",

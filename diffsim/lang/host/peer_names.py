@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-_GGUI = (
-    "draw in the plane with ds.GUI; points of space are projected in a kernel first (docs/gui.md)"
-)
 _BFLOAT16 = "use ds.f16, or ds.f32 for numbers beyond 65504"
 _ERRORS = "errors of kernels are ds.DiffsimError and its kinds, such as ds.KernelTypeError and ds.KernelNameError"
 _LOGGING = "warnings are Python's: import warnings"
@@ -88,7 +85,6 @@ TAICHI: dict[str, dict[str, str]] = {
     },
     "Tools": {
         "sparse_matrix_builder": "write ds.types.sparse_matrix_builder()",
-        "ui": _GGUI,
         "write_vtk": "meshio and pyevtk write VTK files of x.to_numpy(); ds.tools.PLYWriter writes PLY",
         "imread imresize imshow imwrite": "write ds.tools.imread, ds.tools.imresize, ds.tools.imshow, ds.tools.imwrite",
     },
