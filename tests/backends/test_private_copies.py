@@ -234,7 +234,7 @@ def test_lanes_that_meet_add_to_slots(n, dtype, threads, near, monkeypatch):
     (p,) = lower(meet._only((1,)).ir).tasks[0].privatized
     assert p.meeting == m * 6
     assert p.count == m * 6 + 3
-    assert "@copies0" in meet.llvm()
+    assert "@copies0" in meet.llvm() or n < 1000 or threads == 1
     product, taken = np.outer(x, y), x[:, None] > y
     want = np.ones((2, m, 3))
     for c, (plain, masked) in enumerate(
@@ -324,4 +324,46 @@ def test_zeros_are_not_added_and_nan_is(cpu, threads):
     expected = np.zeros(60)
     np.add.at(expected, where, what)
     np.testing.assert_allclose(sums.to_numpy()[:60], expected, rtol=1e-10, atol=1e-10)
-    assert "atomicrmw fadd" in add.llvm()
+    assert ("atomicrmw fadd" in add.llvm()) == (threads > 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 40])
+def test_only_functions_that_a_launch_may_choose_are_compiled(cpu, threads, monkeypatch):
+    """Constant bounds leave one of them, and the row that is added to may be none of the memory's."""
+    monkeypatch.setattr("diffsim.backends.cpu.chunks._CHUNK_WORK", 1000)
+    cpu.init(arch=cpu.cpu, default_fp=cpu.f64, cpu_max_num_threads=threads)
+    n, rows = 50_000, 3
+    small, large = ds.field(ds.f64, shape=(rows, 20)), ds.field(ds.f64, shape=n // 4)
+    where, ends = ds.field(ds.i32, shape=n), ds.field(ds.i32, shape=2)
+
+    @ds.kernel
+    def count(row: ds.i32):
+        for i in where:
+            if row < rows:
+                small[row, where[i] % 20] += ds.sqrt(4.0)
+        for i in range(200):
+            large[where[i]] += 3.0
+        for i in where:
+            large[where[i]] += ds.sqrt(9.0)
+        for i in range(ends[0], ends[1]):
+            large[where[i]] += 1.0
+
+    places = np.random.default_rng(1).integers(0, n // 4, n).astype("i4")
+    where.from_numpy(places)
+    ends.from_numpy(np.array([5, n - 5], "i4"))
+    rounds = 0
+    for row in (1, rows, 1 << 30, 2):
+        count(row)
+        rounds += 1
+    exact = np.zeros((rows, 20))
+    np.add.at(exact, (slice(1, None), places % 20), 2.0)
+    assert (small.to_numpy() == exact).all()
+    found = np.bincount(places, minlength=n // 4) * 3.0
+    found += np.bincount(places[:200], minlength=n // 4) * 3.0
+    found += np.bincount(places[5:-5], minlength=n // 4)
+    assert (large.to_numpy() == rounds * found).all()
+    compiled = set(re.findall(r"define internal void @(task|alone|copies)(\d)", count.llvm()))
+    one = {1: ("alone",) * 4, 2: ("copies", "alone", "copies"), 40: ("copies", "alone", "task")}
+    known = {(kind, str(k)) for k, kind in enumerate(one[threads])}
+    rest = set() if threads == 1 else {(kind, "3") for kind in ("task", "alone", "copies")}
+    assert compiled == known | rest

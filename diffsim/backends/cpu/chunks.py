@@ -66,6 +66,20 @@ def whole(body: FunctionLowering, k: int, kind: str, lanes: str) -> None:
         safepoints.return_if_stopped(body)
 
 
+def _limits(work: int, has_safepoints: bool) -> tuple[int, int]:
+    """Return the lanes of the shortest chunk worth having, and of the longest."""
+    grain, longest = max(1, _CHUNK_WORK // max(1, work)), _LONGEST_CHUNK
+    if not has_safepoints:
+        longest = max(1, min(longest, _SLICE_WORK // max(1, work)))
+    return grain, longest
+
+
+def chunks_of(lanes: int, work: int, *, has_safepoints: bool = False) -> int:
+    """Return the number of chunks of so many lanes; see `count_chunks`."""
+    grain, longest = _limits(work, has_safepoints)
+    return max(min(lanes // grain, _MOST_CHUNKS), lanes // longest, 1)
+
+
 def count_chunks(
     body: FunctionLowering, lanes: str, work: int, *, has_safepoints: bool = False
 ) -> str:
@@ -76,15 +90,11 @@ def count_chunks(
     So results do not depend on the number of threads: neither sums, nor the last bits of elements
     that a vectorized loop's remainder computes with scalar functions.
     """
-    grain = max(1, _CHUNK_WORK // max(1, work))
-    longest = _LONGEST_CHUNK
-    if not has_safepoints:
-        longest = max(1, min(longest, _SLICE_WORK // max(1, work)))
+    grain, longest = _limits(work, has_safepoints)
     # With constant bounds the count is folded here: one chunk then needs no pool at all, and the
     # text shows it. Both branches compute the same number.
     if lanes.isdigit():
-        n = int(lanes)
-        return str(max(min(n // grain, _MOST_CHUNKS), n // longest, 1))
+        return str(chunks_of(int(lanes), work, has_safepoints=has_safepoints))
     for name in ("smin", "smax"):
         body.module.declare(f"@llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
     by_work = body.assign(f"sdiv i64 {lanes}, {grain}")

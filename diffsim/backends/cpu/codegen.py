@@ -14,6 +14,7 @@ from diffsim.backends.cpu.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu.scheduling import (
     chunk_copies,
     combine_partials,
+    functions_of,
     has_variants,
     jit_of,
     simd_width,
@@ -62,10 +63,12 @@ class CpuCode:
         self.needs_pool = needs_pool
 
 
-def lower(kernel: Kernel, jit: Jit, *, fast_math: bool, deterministic: bool = False) -> CpuCode:
-    """Lower a scalar kernel to an LLVM module with the function `launch`."""
+def lower(
+    kernel: Kernel, jit: Jit, *, fast_math: bool, deterministic: bool = False, threads: int = 0
+) -> CpuCode:
+    """Lower a scalar kernel to an LLVM module with the function `launch`; `threads`: see `CpuTarget`."""
     layout = ParameterBlock(kernel)
-    target = CpuTarget(jit)
+    target = CpuTarget(jit, threads)
     module = Module(kernel, layout, target, fast_math=fast_math, deterministic=deterministic)
     text: list[str] = []
     for k, task in enumerate(kernel.tasks):
@@ -95,13 +98,10 @@ def _task(module: Module, k: int, task: Task) -> list[str]:
     `alone<k>` runs all lanes on one thread; `copies<k>` runs a chunk that adds to its private copies;
     `logged<k>` runs a chunk that logs its updates, which `merge<k>` then applies in the order of the lanes.
     """
-    lines = _function(module, k, task, "task")
-    # Every variant is compiled, as which one pays is known at the launch only: it depends on the
-    # number of lanes and of threads.
-    if has_variants(task):
-        lines += _function(module, k, task, "alone")
-    if task.privatized:
-        lines += _function(module, k, task, "copies")
+    # Only what a launch may choose: each of them is a copy of the body, and as long to compile.
+    called = functions_of(module, task)
+    lines = [line for kind in called for line in _function(module, k, task, kind)]
+    if "copies" in called:
         lines += private_copies.sum_functions(module, chunk_copies(module, task), k, _ARGUMENTS)
     if task.order is not None and task.order.logged:
         lines += _function(module, k, task, "logged")

@@ -8,11 +8,13 @@ variants are compiled differently and may round differently.
 
 from __future__ import annotations
 
+import math
+
 from diffsim.backends.cpu import private_copies
-from diffsim.backends.cpu.chunks import alloc, pooled, slices, whole
+from diffsim.backends.cpu.chunks import alloc, chunks_of, pooled, slices, whole
 from diffsim.backends.cpu.simd_width import choose_simd_width
 from diffsim.backends.cpu.target import ARENA, CpuTarget
-from diffsim.backends.llvm import update_log
+from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.lanes import identity
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
@@ -20,6 +22,7 @@ from diffsim.backends.llvm.parameter_block import POOL, THREADS
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import Jit
 from diffsim.ir.nodes import Atomic, Store, Task, Value
+from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import iterations, statements
 
 _COPY_WORK = 1  # additions that a scalar of a thread's copy must save, to be worth its zeroing
@@ -65,6 +68,62 @@ def chunk_copies(module: Module, task: Task) -> private_copies.Chunk:
     return private_copies.Chunk(task, simd_width(module, task), jit_of(module).vector_bits)
 
 
+def functions_of(module: Module, task: Task) -> tuple[str, ...]:
+    """Return the functions of a task that its launch chooses from, besides those of logs.
+
+    `task` has atomics, `alone` runs on one thread, `copies` adds to private copies. Where the number of lanes
+    is constant, and as far as the number of threads is known, what would never be chosen is left out. Those
+    left are right on any number of threads.
+    """
+    if not has_variants(task):
+        return ("task",)
+    copies = ("copies",) * bool(task.privatized)
+    if module.deterministic or task.order is not None:
+        return ("task", "alone", *copies)
+    lanes, threads = _constant_lanes(module, task), threads_of(module)
+    work, polls = simd_width(module, task) * cost(task.body), safepoints.has_long(task.body)
+    chunks = None if lanes is None else chunks_of(lanes, work, has_safepoints=polls)
+    if chunks == 1:
+        return ("alone",)
+    pay = _copies_pay(module, task, lanes, chunks) if copies else False
+    if pay:
+        return ("copies",)
+    others = ("task", "alone") if not threads or (chunks is None and threads > 1) else ("task",)
+    others = ("alone",) if threads == 1 else others
+    return others if pay is False else (*others, "copies")
+
+
+def threads_of(module: Module) -> int:
+    """Return the number of threads that a module for the CPU will run on; 0 if it is unknown."""
+    assert isinstance(module.target, CpuTarget)
+    return module.target.threads
+
+
+def _constant_lanes(module: Module, task: Task) -> int | None:
+    """Return the number of lanes, blocks of them where they run as vectors, if the bounds are constants."""
+    sizes = box_sizes(task)
+    if sizes is None:
+        return None
+    *rows, row = sizes
+    return math.prod(rows) * -(-row // simd_width(module, task))
+
+
+def _copies_pay(module: Module, task: Task, lanes: int | None, chunks: int | None) -> bool | None:
+    """Return whether private copies pay in each launch, or in none; None if the launch must see."""
+    chunk, threads = chunk_copies(module, task), threads_of(module)
+    if threads == 1 and not chunk.has_slots:
+        return False
+    if lanes is None or chunks is None:
+        return None
+    additions = lanes * simd_width(module, task) * sum(p.count for p in task.privatized)
+    fewest = 1 if chunk.has_slots else 2
+    least, most = (min(chunks, threads),) * 2 if threads else (fewest, chunks)
+    if additions <= least * _COPY_WORK * chunk.scalars or least * chunk.bytes > _MOST_COPIED:
+        return False
+    pays = additions > most * _COPY_WORK * chunk.scalars and most * chunk.bytes <= _MOST_COPIED
+    return True if pays else None
+
+
 def spread(body: FunctionLowering, k: int, task: Task, lanes: str, chunks: str) -> None:
     """Run the chunks on the pool, or all lanes on this thread if there is one chunk."""
     _Spread(body, k, task, lanes, chunks).run()
@@ -86,6 +145,7 @@ class _Spread:
         self.module = body.module
         self.pool = body.load_slot(POOL, "ptr")
         self.work = simd_width(self.module, task) * cost(task.body)
+        self.functions = functions_of(self.module, task)
         self.partials = self.released = ""
         self.free_logs = ""
         self.most = ""
@@ -115,13 +175,19 @@ class _Spread:
         # widened indices when it arrives. This scope is that of the last one.
         body.int64_names.append({})
         # The order matters: each variant emits the fall-through of the one before it.
-        self.as_one_chunk()
-        if task.privatized:
-            self.with_copies()
-        if self.most:
-            self.with_logs()
+        if not self.chunks.isdigit():  # more than one, if it is known
+            self.as_one_chunk()
+        if self.functions == ("copies",):
+            self.add_in_copies(
+                chunk_copies(self.module, task), self.one_for_each_thread(), tests=True
+            )
         else:
-            self.as_it_is()
+            if task.privatized and "copies" in self.functions:
+                self.with_copies()
+            if self.most:
+                self.with_logs()
+            else:
+                self.as_it_is()
         body.start_block(self.done)
         if n:
             sources = ", ".join(f"[ {used}, %{label} ]" for used, label in self.arrivals)
@@ -216,7 +282,7 @@ class _Spread:
             self.with_fixed_copies(chunk)
             return
         threads = body.load_slot(THREADS, "i64")
-        least = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {threads})")
+        least = self.one_for_each_thread()
         # Measured: copies pay from about one addition per scalar of them on (docs/adr/0008).
         break_even = body.assign(f"mul i64 {least}, {_COPY_WORK * chunk.scalars}")
         worth = body.assign(f"icmp sgt i64 {self.additions()}, {break_even}")
@@ -227,6 +293,13 @@ class _Spread:
             several = body.assign(f"icmp sgt i64 {threads}, 1")
             worth = body.assign(f"and i1 {worth}, {several}")
         self.with_copies_if(worth, chunk, least)
+
+    def one_for_each_thread(self) -> str:
+        """Emit the number of chunks, but no more than threads."""
+        body = self.body
+        threads = body.load_slot(THREADS, "i64")
+        body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+        return body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {threads})")
 
     def with_fixed_copies(self, chunk: private_copies.Chunk) -> None:
         body, task = self.body, self.task
@@ -259,8 +332,13 @@ class _Spread:
         count = simd_width(self.module, self.task) * sum(p.count for p in self.task.privatized)
         return self.body.assign(f"mul i64 {self.lanes}, {count}")
 
-    def add_in_copies(self, chunk: private_copies.Chunk, least: str) -> None:
-        """Run at least `least` chunks, each with private copies, and add the copies up."""
+    def add_in_copies(
+        self, chunk: private_copies.Chunk, least: str, *, tests: bool = False
+    ) -> None:
+        """Run at least `least` chunks, each with private copies, and add the copies up.
+
+        `tests`: whether the copied part may lie outside its memory; no lane has added to it then.
+        """
         body, k = self.body, self.k
         fit = _COPIES_BYTES // chunk.bytes
         most = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {fit})")
@@ -268,21 +346,32 @@ class _Spread:
         block = alloc(body, self.pool, body.assign(f"mul i64 {used}, {chunk.bytes}"))
         private_copies.keep_block(body, k, block, used)
         self.pooled(f"@copies{k}", self.lanes, used)
+        outside = ""
+        for there in private_copies.in_bounds(body, self.task.privatized) if tests else ():
+            inside, outside = body.new_label("inside"), outside or body.new_label("outside")
+            body.emit(f"br i1 {there}, label %{inside}, label %{outside}")
+            body.start_block(inside)
         private_copies.add_up(body, chunk, k, self.pooled)
+        if outside:
+            body.jump(outside)
+            body.start_block(outside)
         self.arrive(used)
 
     def as_it_is(self) -> None:
         """Run the task's own function, with atomics where several threads run it."""
         body, k, order = self.body, self.k, self.task.order
+        serial = order is not None and order.serial
         function = f"@task{k}"
-        if has_variants(self.task) and not self.module.deterministic:
+        if "task" not in self.functions:
+            # Without atomics: on this thread, whatever the number of threads.
+            function, serial = f"@alone{k}", True
+        elif "alone" in self.functions and not self.module.deterministic:
             threads = body.load_slot(THREADS, "i64")
             # A function pointer rather than a branch: both variants take the same job. Not in a
             # deterministic module, where the number of threads may decide nothing.
             one_thread = body.assign(f"icmp eq i64 {threads}, 1")
             function = body.assign(f"select i1 {one_thread}, ptr @alone{k}, ptr @task{k}")
-        job = (self.pool, self.lanes, self.chunks)
-        pooled(body, function, job, serial=order is not None and order.serial)
+        pooled(body, function, (self.pool, self.lanes, self.chunks), serial=serial)
         self.arrive(self.chunks)
 
 

@@ -25,13 +25,18 @@ class CpuTarget:
 
     Scratch comes from the arena of the worker that runs the chunk (`%worker`), so arenas need no locks; it is
     released in the reverse order of its allocation, as blocks nest.
+
+    Args:
+        jit: the compiler.
+        threads: how many the code will run on, as far as is known (0: unknown). It is right on any number.
     """
 
     name = "cpu"
     functions = libm.FUNCTIONS
 
-    def __init__(self, jit: Jit) -> None:
+    def __init__(self, jit: Jit, threads: int = 0) -> None:
         self.jit = jit
+        self.threads = threads
 
     def call_function(
         self, module: Module, function: LibraryFunction, t: ScalarType, args: str

@@ -44,7 +44,11 @@ class CpuBackend:
     def generate(self, lowered: Kernel) -> CpuCode:
         options = session.options
         return codegen.lower(
-            lowered, session.jit, fast_math=options.fast_math, deterministic=options.deterministic
+            lowered,
+            session.jit,
+            fast_math=options.fast_math,
+            deterministic=options.deterministic,
+            threads=session.threads,
         )
 
     def code_key(self, text: str) -> tuple[str, ...]:
