@@ -17,7 +17,7 @@ from typing import Any
 
 from diffsim import locks
 from diffsim.backends.native.jit import Jit
-from diffsim.backends.native.pool import Pool, launcher
+from diffsim.backends.native.pool import Pool, launcher, load_native
 from diffsim.errors import ArgumentError, BackendError, OptionError, Said, Span, shown, warn
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
@@ -25,6 +25,7 @@ from diffsim.public_names import PublicNames, with_example
 from diffsim.runtime import options
 from diffsim.runtime.backend import Backend, BackendUnavailable, open_backend
 from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
+from diffsim.runtime.memory import transposed
 from diffsim.runtime.memory.storage import MemorySpace
 from diffsim.runtime.options import Options
 from diffsim.runtime.recorder import NeighbourRecorder, Recorder, Witness
@@ -343,6 +344,9 @@ def show_tracebacks() -> None:
 
 show_tracebacks()
 session = Session()
+transposed.install(
+    lambda: load_native(session.jit, session.cache, "transpose.ll").address("ds_transpose")
+)
 if hasattr(os, "register_at_fork"):
     # Locks are reset by `diffsim.locks`; this removes the recorders of threads that are gone.
     os.register_at_fork(after_in_child=session.forget_other_threads)

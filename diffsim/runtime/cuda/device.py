@@ -31,6 +31,7 @@ from diffsim.runtime.memory.storage import (
     StorageLayout,
     StridedSpan,
 )
+from diffsim.runtime.memory.transposed import copy_elements
 
 _MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
 # So that one buffer takes a quarter of them at most.
@@ -450,7 +451,9 @@ class DeviceStorage:
         # The view has NumPy's order already; a copy would be a second one.
         if self._plain():
             return view if dtype is None else view.astype(dtype, copy=False)
-        return np.array(view, dtype=dtype, order="C")
+        made = np.empty(view.shape, view.dtype if dtype is None else dtype)
+        copy_elements(made, view, "unsafe")
+        return made
 
     def from_numpy(self, array: np.ndarray) -> None:
         # No conversion, no permutation: sent as it is.
@@ -459,7 +462,7 @@ class DeviceStorage:
             self.device.write(self.address, array)
             return
         flat = np.empty(layout.count, layout.dtype.numpy)
-        np.copyto(layout.view(flat), array, casting="same_kind")
+        copy_elements(layout.view(flat), array, "same_kind")
         self.device.write(self.address, flat)
 
     def _same(self, other: Any) -> bool:

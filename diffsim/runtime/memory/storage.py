@@ -6,11 +6,10 @@ There are two kinds of storage, with the same methods: `HostStorage` here and `D
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from diffsim.backends.native.pool import closed, wait
 from diffsim.ir.layout import block_stride, packed_strides
 from diffsim.ir.types import ScalarType, f32, f64
 from diffsim.runtime.memory.scalars import scalars_of
+from diffsim.runtime.memory.transposed import copy_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +301,6 @@ class Storage(Protocol):
         """Copy the components of an element to where kernels run, as a snapshot."""
 
 
-_STRETCH = 1 << 14  # elements, of which each component is copied by itself
-
 _in_use: list[np.ndarray] = []
 """Memory of storages that were collected during a launch, which may still work on it."""
 
@@ -370,38 +368,19 @@ class HostStorage:
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         wait()
         made = np.empty(self.array.shape, self.array.dtype if dtype is None else dtype)
-        self._copy_elements(made, self.array, "unsafe")
+        copy_elements(made, self.array, "unsafe")
         return made
 
     def from_numpy(self, array: np.ndarray) -> None:
         # "same_kind" lets floats be rounded, and never turns floats into integers.
         wait()
-        self._copy_elements(self.array, array, "same_kind")
+        copy_elements(self.array, array, "same_kind")
 
     def copy_from(self, other: Storage) -> None:
         wait()
         # Through the host where the other one is on a GPU.
         array = other.array if isinstance(other, HostStorage) else other.to_numpy()
-        np.copyto(self.array, array, casting="same_kind")
-
-    def _copy_elements(
-        self, target: np.ndarray, source: np.ndarray, casting: Literal["same_kind", "unsafe"]
-    ) -> None:
-        """Copy all elements from or to an array with components side by side."""
-        flat = None
-        if self.layout.component_stride > 1 and source.shape == target.shape:
-            # An order of axes other than the array's has no flat view.
-            with contextlib.suppress(ValueError):
-                flat = [a.reshape(-1, a.shape[-1], copy=False) for a in (target, source)]
-        if flat is None:
-            np.copyto(target, source, casting=casting)
-            return
-        # NumPy would go from block to block for each element. A stretch stays in the cache while its
-        # components are copied one after the other.
-        for first in range(0, len(flat[0]), _STRETCH):
-            to, of = (a[first : first + _STRETCH] for a in flat)
-            for k in range(to.shape[-1]):
-                np.copyto(to[:, k], of[:, k], casting=casting)
+        copy_elements(self.array, array, "same_kind")
 
     def add(self, other: Any) -> None:
         wait()
