@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from diffsim.errors import DiffsimError, Span
-from diffsim.gui.events import EXIT, Event, EventQueue
+from diffsim.gui.events import EXIT, Event, EventQueue, EventType
 from diffsim.gui.film import PICTURES, RATE, Film, new_film
 from diffsim.gui.views import NoView, View
 from diffsim.gui.window import open_view
@@ -24,6 +24,8 @@ from diffsim.tools.pictures.images import encoded
 _DEFAULT_LIMIT = 60  # frames a second in a window
 _SHOWS_AFTER_CLOSING = 5
 _POLLING = 0.02  # between two looks for events in a loop without frames [s]
+_BUTTONS = {"LMB", "MMB", "RMB"}
+_REPEATING = 0.003  # between release and press of a key that is held [s]
 
 
 class WindowClosed(DiffsimError, RuntimeError):
@@ -47,6 +49,7 @@ class Frames:
         *,
         visible: bool,
         fullscreen: bool = False,
+        repeats: bool = True,
         hear: Callable[[Event], None],
     ) -> None:
         self.name, self.res = name, res
@@ -56,6 +59,8 @@ class Frames:
         self.times: list[float] = []
         self._fullscreen = fullscreen
         self._hear = hear
+        self._repeats = repeats
+        self._released: dict[str, float] = {}  # when keys were released last [s]
         self._films: dict[Path, Film] = {}
         self._limit: float | None = None
         self._polled = 0.0  # when events came in last [s]
@@ -161,8 +166,30 @@ class Frames:
         if event.key == EXIT:
             self._closing = max(self._closing, 1)
             event.pos = self.events.cursor
-        self.events.put(event)
-        self._hear(event)
+        if self._repeats or not self._is_repeat(event):
+            self.events.put(event)
+            self._hear(event)
+
+    def _is_repeat(self, event: Event) -> bool:
+        """Return whether a press comes of a key that is held, and take back its release if there was one.
+
+        Some systems repeat a press, others a release and a press at the same time.
+        """
+        now, key, events = time.perf_counter(), event.key, self.events
+        if event.type is EventType.RELEASE:
+            self._released[key] = now
+        if event.type is not EventType.PRESS or key in _BUTTONS:
+            return False
+        if key in events.pressed:
+            return True
+        if now - self._released.get(key, -1.0) > _REPEATING:
+            return False
+        for k in range(len(events.waiting) - 1, -1, -1):
+            if (events.waiting[k].type, events.waiting[k].key) == (EventType.RELEASE, key):
+                del events.waiting[k]
+                events.pressed.add(key)
+                return True
+        return False
 
     def poll(self) -> None:
         """Let events come in, for programs that ask for them in a loop that shows no frames."""

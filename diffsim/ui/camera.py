@@ -24,7 +24,11 @@ _KEYS = {"w": (0, 1), "s": (0, -1), "a": (1, 1), "d": (1, -1), "e": (2, 1), "q":
 
 
 class ProjectionMode(enum.IntEnum):
-    """How a camera projects: in perspective, or in parallel."""
+    """How a camera projects: in perspective, or in parallel.
+
+    Example:
+        print(ds.ui.ProjectionMode(1).name)  # prints: Orthogonal
+    """
 
     Perspective = 0
     Orthogonal = 1
@@ -81,13 +85,29 @@ class Camera:
     At first it is at the origin, looks along z with y up, in perspective with an angle of 45 degrees from the
     lower to the upper edge, from a distance of 0.1 to one of 1000.
 
-        camera = ds.ui.Camera()
-        camera.position(1, 1, 2)
-        camera.lookat(0, 0, 0)
-        scene.set_camera(camera)
-
     Attributes:
         curr_position, curr_lookat, curr_up: what was set last, as vectors.
+
+    Example:
+        camera = ds.ui.Camera()
+        camera.position(0, 0, 3)
+        camera.lookat(0, 0, 0)
+        camera.up(0, 1, 0)
+        camera.fov(90)
+        camera.z_near(1)
+        camera.z_far(9)
+        window = ds.ui.Window("Camera", (64, 64), show_window=False)
+        camera.track_user_inputs(window, hold_key=ds.ui.RMB)  # in each frame
+        place = [1.5, 0, 0, 1] @ camera.get_view_matrix() @ camera.get_projection_matrix(1.0)
+        print(place[:2] / place[3])  # prints: [0.5 0. ]
+
+        camera.projection_mode(ds.ui.ProjectionMode.Orthogonal)
+        camera.left(-2)
+        camera.right(2)
+        camera.top(-1)
+        camera.bottom(1)
+        place = [1.5, 0, 0, 1] @ camera.get_view_matrix() @ camera.get_projection_matrix(2.0)
+        print(place[:2])  # prints: [0.75 0.  ]
     """
 
     def __init__(self) -> None:
@@ -256,7 +276,7 @@ class Camera:
         Args:
             window: the window that the keys are pressed in.
             movement_speed: way for a 60th of a second.
-            yaw_speed: angle to the side for a 60th of a second, of a mouse that crosses the window [rad].
+            yaw_speed: angle to the side when the mouse crosses the window [rad].
             pitch_speed: the same up and down.
             hold_key: the key or button that must be held to turn, such as `ds.ui.RMB`; if left out, none.
         """
@@ -273,7 +293,7 @@ class Camera:
         mouse = window.get_cursor_pos()
         if self._mouse is not None and (hold_key is None or window.is_pressed(hold_key)):
             dx, dy = mouse[0] - self._mouse[0], mouse[1] - self._mouse[1]
-            front = _turned(front, -dx * yaw_speed * frames, dy * pitch_speed * frames)
+            front = _turned(front, -dx * yaw_speed, dy * pitch_speed)
         self._mouse = mouse
         self.position(*place)
         self.lookat(*(place + front))
@@ -297,5 +317,9 @@ def _place(name: str, x: Any, y: Any, z: Any) -> Any:
 
 
 def make_camera() -> Camera:
-    """Return a new camera, as `Camera()` does."""
+    """Return a new camera, as `Camera()` does.
+
+    Example:
+        print(ds.ui.make_camera().curr_lookat)  # prints: [0.0, 0.0, 1.0]
+    """
     return Camera()

@@ -31,12 +31,21 @@ class Canvas(Explained):
     widths of lines are parts of the window's height, colours red, green and blue between 0 and 1. What is
     drawn later lies above; each frame begins empty.
 
+    Example:
+        window = ds.ui.Window("Plane", (64, 64), show_window=False)
         canvas = window.get_canvas()
-        while window.running:
-            step()
-            canvas.set_background_color((0.07, 0.18, 0.25))
-            canvas.circles(x, radius=0.005, color=(0.93, 0.33, 0.23))
-            window.show()
+        canvas.set_background_color((0.2, 0.2, 0.2))
+        canvas.circles([[0.5, 0.5]], radius=0.3, color=(1, 0, 0))
+        canvas.triangles([[0, 0], [0.5, 0], [0, 0.5]], color=(0, 1, 0))
+        canvas.lines([[0.2, 0.9], [0.8, 0.9]], width=0.05, color=(0, 0, 1))
+        image = window.get_image_buffer_as_numpy()
+        print(image[32, 32], image[63, 0, :3])  # prints: [1. 0. 0. 1.] [0.2 0.2 0.2]
+
+        canvas.set_image(np.ones((8, 4), np.float32))  # stretched
+        canvas.contour(np.zeros((4, 4)), "gray")
+        canvas.vector_field(np.ones((10, 10, 2)), color=(1, 1, 1))
+        canvas.scene(window.get_scene())
+        print(window.get_image_buffer_as_numpy().shape)  # prints: (64, 64, 4)
     """
 
     _words = "a canvas"

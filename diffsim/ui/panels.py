@@ -88,11 +88,22 @@ class Gui(Explained):
     A widget is known by its text, within its panel. Panels are moved by their titles, and folded by the
     triangle there.
 
+    Example:
+        window = ds.ui.Window("Panels", (300, 200), show_window=False)
         gui = window.get_gui()
-        with gui.sub_window("Options", 0.05, 0.05, 0.3, 0.2) as panel:
+        speed, steps, paused, color = 1.5, 3, True, (1.0, 0.5, 0.0)
+        with gui.sub_window("Options", 0.05, 0.05, 0.6, 0.6) as panel:
             speed = panel.slider_float("speed", speed, 0, 10)
+            steps = panel.slider_int("steps", steps, 1, 10)
+            paused = panel.checkbox("paused", paused)
+            color = panel.color_edit_3("colour", color)
             if panel.button("restart"):
-                restart()
+                speed = 1.0
+        gui.begin("Figures", 0.7, 0.05, 0.25, 0.2)  # the same without `with`
+        gui.text("t = 0.5")
+        gui.end()
+        window.save_image("panels.png")
+        print(speed, steps, paused, color)  # prints: 1.5 3 True (1.0, 0.5, 0.0)
     """
 
     _words = "a gui"

@@ -28,18 +28,21 @@ class Scene(Explained):
     Places that are no numbers are not drawn. The camera and the ambient light stay, everything else is for
     one frame.
 
-        scene = window.get_scene()
-        camera = ds.ui.Camera()
-        camera.position(0, 1, 3)
+    Example:
+        window = ds.ui.Window("Space", (64, 64), show_window=False)
+        canvas, scene, camera = window.get_canvas(), window.get_scene(), ds.ui.Camera()
+        camera.position(0, 0, 4)
         camera.lookat(0, 0, 0)
-        while window.running:
-            step()
-            scene.set_camera(camera)
-            scene.ambient_light((0.3, 0.3, 0.3))
-            scene.point_light((2, 4, 3), (1, 1, 1))
-            scene.particles(x, radius=0.02, color=(0.2, 0.6, 0.9))
-            canvas.scene(scene)
-            window.show()
+        scene.set_camera(camera)
+        scene.ambient_light((0.2, 0.2, 0.2))
+        scene.point_light((0, 0, 4), (0.9, 0.9, 0.9))
+        scene.particles([[0, 0, 0]], radius=0.5, color=(1, 0, 0))
+        corners = np.array([[-1.0, -1, 0], [1, -1, 0], [0, 1, 0]])
+        scene.mesh(corners, color=(0, 1, 0))
+        scene.mesh_instance(corners, transforms=np.diag([0.5, 0.5, 0.5, 1])[None])
+        scene.lines(corners, width=2, indices=[0, 1, 1, 2], color=(1, 1, 1))
+        canvas.scene(scene)
+        print(window.get_image_buffer_as_numpy()[32, 32])  # prints: [1. 0. 0. 1.]
     """
 
     _words = "a scene"

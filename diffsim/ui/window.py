@@ -36,13 +36,6 @@ class Window(Explained):
     Frames are drawn by compiled code on the CPU. Without a display they go to a picture beside the program,
     and in a notebook to the output of the cell, as those of `ds.GUI`.
 
-        window = ds.ui.Window("Particles", (800, 600))
-        canvas = window.get_canvas()
-        while window.running:
-            step()
-            canvas.circles(x, radius=0.005, color=(0.2, 0.6, 0.9))
-            window.show()
-
     Args:
         name: the title.
         res: pixels, as (width, height).
@@ -53,6 +46,26 @@ class Window(Explained):
 
     Attributes:
         event: what `get_event` has found last.
+
+    Example:
+        window = ds.ui.Window("Disc", (64, 64), show_window=False)  # left out: a window
+        canvas, scene, gui = window.get_canvas(), window.get_scene(), window.get_gui()
+        window.fps_limit = 30
+        for frame in range(3):  # with a window: while window.running:
+            if window.get_event(ds.ui.PRESS) and window.event.key == ds.ui.ESCAPE:
+                window.running = False
+            if window.is_pressed(ds.ui.LMB, "a"):
+                print(window.get_cursor_pos(), window.get_events())
+            canvas.circles([[0.5, 0.5]], radius=0.4, color=(1, 1, 1))
+            window.GUI.text("a disc")
+            window.show()
+        canvas.circles([[0.5, 0.5]], radius=0.4, color=(1, 1, 1))
+        window.save_image("disc.png")
+        print(window.get_image_buffer_as_numpy()[32, 32])  # prints: [1. 1. 1. 1.]
+        print(window.get_depth_buffer_as_numpy().shape)  # prints: (64, 64)
+        depth = ds.field(ds.f32, shape=window.get_window_shape())
+        window.get_depth_buffer(depth)
+        window.destroy()
     """
 
     _words = "a window"
@@ -79,7 +92,9 @@ class Window(Explained):
         self._canvas = Canvas(self._picture, self._res)
         self._scene = Scene()
         self._gui = Gui(self._picture, self._res)
-        self._frames = Frames(str(name), self._res, visible=self._visible, hear=self._gui._hear)
+        self._frames = Frames(
+            str(name), self._res, visible=self._visible, repeats=False, hear=self._gui._hear
+        )
         self._frames.limit = _OF_SCREENS if vsync else fps_limit
         self.event = Event(key="")
 
