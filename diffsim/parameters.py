@@ -1,14 +1,18 @@
-"""Parameters of functions that are objects: ops and intrinsics have signatures, as Python's functions do.
+"""Parameters of functions, and of ops and intrinsics, which are objects with signatures as functions have.
 
-They are written as in a `def`: "cond, x1, x2", or "*args, dtype=None".
+Those of objects are written as in a `def`: "cond, x1, x2", or "*args, dtype=None".
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+if sys.version_info >= (3, 14):
+    import annotationlib
 
 T = TypeVar("T")
 
@@ -17,6 +21,18 @@ T = TypeVar("T")
 def signature_of(parameters: str) -> inspect.Signature:
     """Return the signature with these parameters."""
     return inspect.signature(eval(f"lambda {parameters}: None"))
+
+
+def signature_of_function(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a program's function, whose annotations may name what is not defined.
+
+    From Python 3.14 on such names are evaluated when they are asked for: those imported for type checkers
+    alone never are.
+    """
+    if sys.version_info >= (3, 14):
+        return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+    else:  # which mypy leaves out where it is not taken
+        return inspect.signature(function)
 
 
 def placed(

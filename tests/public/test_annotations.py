@@ -1,12 +1,14 @@
 """Annotations as type checkers want them: without calls, with sizes in subscripts."""
 
 import pickle
+import sys
 from typing import Literal
 
 import numpy as np
 import pytest
 
 import diffsim as ds
+from tests.support.source import make
 
 vec3 = ds.types.vector[Literal[3], ds.f64]
 mat23 = ds.types.matrix[Literal[2], Literal[3], ds.f64]
@@ -87,3 +89,51 @@ def test_types_is_a_module():
 
 def test_templates_take_taichis_arguments():
     assert ds.template(tensor=None, dim=2) == ds.template()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="Python evaluates annotations at the def")
+class TestEvaluatedLater:
+    """Names in annotations, which Python 3.14 asks for only where they are used."""
+
+    def test_a_name_that_is_defined_after_the_kernel(self, cpu):
+        @ds.kernel
+        def total(v: vec2) -> ds.f32:  # noqa: F821
+            return v[0] + v[1]
+
+        vec2 = ds.math.vec2
+        assert total(vec2(1.0, 2.0)) == 3.0
+
+    def test_a_name_that_means_something_else_afterwards(self, cpu):
+        real = ds.f32
+
+        @ds.kernel
+        def same(a: real) -> real:
+            return a
+
+        real = ds.i32
+        assert same(1.5) == 1.5, "what the name meant at the def, as before Python 3.14"
+
+    @pytest.mark.parametrize(("annotated", "named"), [("vec: nowhere", "vec"), ("", "return")])
+    def test_a_name_that_is_never_defined(self, cpu, annotated, named):
+        result, space = "nowhere" if named == "return" else "ds.f32", {"ds": ds}
+        make(f"@ds.kernel\ndef step({annotated}) -> {result}:\n    return 1.0\n", space)
+        said = f"the annotation of {named} cannot be evaluated: name 'nowhere' is not defined"
+        with pytest.raises(ds.KernelSyntaxError, match=said) as found:
+            space["step"](*[1.0] * (named == "vec"))
+        assert found.value.span.columns()[1] == len("def step() -> nowhere")
+
+    def test_functions_of_a_program_may_name_types_for_checkers_alone(self, cpu):
+        x = ds.field(ds.f64, shape=(), needs_grad=True)
+        loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+        @ds.kernel
+        def add():
+            loss[None] += x[None] * x[None]
+
+        def step(t: Step) -> Nothing:  # noqa: F821
+            add()
+
+        x[None] = 3.0
+        with ds.Tape(loss):
+            ds.ad.checkpoint(step, 2, [loss])
+        assert x.grad[None] == 12.0

@@ -162,7 +162,7 @@ def make(n):
         def run(self, a: ds.f64):
             b: ds.f64 = half(a) * n
             for k in ds.static(range(3)):
-                b = b + (2.0 if k in (0, 1) else -2.0)
+                b = b + (2 if k in (0, 1) else -2.0)
             out[None] = b
     return Body()
 """
@@ -184,7 +184,7 @@ class Checking(ast.NodeTransformer):
 
 
 class CheckingLoader(importlib.machinery.SourceFileLoader):
-    def source_to_code(self, data, path, *, _optimize=-1):
+    def source_to_code(self, data, path, *of_module, _optimize=-1):  # the module since 3.15
         tree = Checking().visit(ast.parse(data))
         return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
@@ -194,6 +194,7 @@ class CheckingLoader(importlib.machinery.SourceFileLoader):
     [
         ("", ""),
         ("* n", "* m"),
+        ("(2 if", "(5 if"),
         ("0.5", "0.25"),
         ("static", "grouped"),
         ("a: ds.f64", "other: ds.f64"),

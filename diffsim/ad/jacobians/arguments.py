@@ -11,6 +11,7 @@ from diffsim.errors import ArgumentError, DtypeError, FieldError, Span, shown
 from diffsim.lang.host.signatures import need_function, need_number
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.types.descriptions import describe
+from diffsim.parameters import signature_of_function
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.kernel import BoundKernel, Kernel
 
@@ -95,7 +96,7 @@ def _parameters(function: Any) -> list[str]:
     if isinstance(function, Kernel):
         return list(function.signature.names)
     try:
-        known = inspect.signature(function).parameters.values()
+        known = signature_of_function(function).parameters.values()
     except (TypeError, ValueError):  # a function of C's
         return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

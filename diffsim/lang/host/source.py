@@ -21,6 +21,7 @@ from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.text import unfiled
 from diffsim.lang.text.compiled_source import Mangled, class_around, is_code_of, is_exactly
 from diffsim.lang.text.lambdas import find_lambda
+from diffsim.parameters import signature_of_function
 
 SyntaxNode: TypeAlias = ast.stmt | ast.expr | ast.arg | ast.keyword | ast.excepthandler
 """The nodes of a syntax tree that have a place in the file."""
@@ -225,7 +226,12 @@ class Source:
 
     def annotations(self) -> dict[str, Any]:
         """Return the annotations by name ("return": of the result), evaluating those written as text."""
-        hints = dict(self.function.__annotations__)
+        try:
+            hints = dict(self.function.__annotations__)
+        except NameError as problem:
+            # From Python 3.14 on; before that the `def` itself raises it.
+            hint = f"define {problem.name} before the first launch"
+            raise self._unevaluated(self._annotated_with(problem.name), problem, hint) from None
         for name, hint in hints.items():
             # Twice for an annotation that is quoted under `from __future__ import annotations`.
             while isinstance(hint, str):
@@ -234,19 +240,32 @@ class Source:
                     # module, as `typing.get_type_hints` evaluates it.
                     hint = hints[name] = eval(hint, self.function.__globals__)
                 except Exception as problem:
-                    raise KernelSyntaxError(
-                        f"the annotation of {name} cannot be evaluated: {problem}",
-                        self.parameter(name),
-                        hint="use ds.f32, ds.template(), ...; names in it must be global",
-                    ) from None
+                    hint = "use ds.f32, ds.template(), ...; names in it must be global"
+                    raise self._unevaluated(name, problem, hint) from None
             hints[name] = as_of_now(hint)
         return hints
 
-    def parameter(self, name: str) -> Span:
-        """Return the place of a parameter with its annotation ("return": that of the result)."""
+    def _unevaluated(self, name: str, problem: Exception, hint: str) -> KernelSyntaxError:
+        """Return the error for an annotation that raised one."""
+        said = f"the annotation of {name} cannot be evaluated: {problem}"
+        return KernelSyntaxError(said, self.parameter(name), hint=hint)
+
+    def _annotated_with(self, name: str | None) -> str:
+        """Return the first parameter whose annotation reads a name; "return" if none does."""
+        for p in self._parameters():
+            read = ast.walk(p.annotation) if p.annotation else ()
+            if any(isinstance(n, ast.Name) and n.id == name for n in read):
+                return p.arg
+        return "return"
+
+    def _parameters(self) -> list[ast.arg]:
         a = self.node.args
         every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
-        found = [p for p in every if p is not None and p.arg == name]
+        return [p for p in every if p is not None]
+
+    def parameter(self, name: str) -> Span:
+        """Return the place of a parameter with its annotation ("return": that of the result)."""
+        found = [p for p in self._parameters() if p.arg == name]
         if name == "return" and self.node.returns is not None:
             return self.span(self.node.returns)
         return self.span(found[0]) if found else self.head()
@@ -303,7 +322,7 @@ def check_runs(function: object, what: str, given: Sequence[str] | None = None) 
 def _check_parameters(function: Callable[..., Any], what: str, given: Sequence[str]) -> None:
     """Refuse a function that cannot be called with so many arguments."""
     try:
-        signature = inspect.signature(function)
+        signature = signature_of_function(function)
     except (TypeError, ValueError):  # a function of C's
         return
     try:

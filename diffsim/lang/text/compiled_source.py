@@ -12,6 +12,8 @@ import dis
 import functools
 import inspect
 import operator
+import sys
+from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -117,10 +119,10 @@ def _is_within(made: CodeType, code: CodeType) -> bool:
 
 
 def _content(code: CodeType) -> set[tuple[str, str]]:
-    """Return all names in a code object and those inside it, and its constants with their classes."""
+    """Return all names in a code object and those inside it, and the constants loaded, with their classes."""
     names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
     found = {(name, "") for name in names}
-    rest = list(code.co_consts)
+    rest = list(_constants(code))
     while rest:
         thing = rest.pop()
         if isinstance(thing, CodeType):
@@ -131,6 +133,25 @@ def _content(code: CodeType) -> set[tuple[str, str]]:
             # By text and class, since 1 == 1.0 == True, 0.0 == -0.0 and NaN != NaN.
             found.add((repr(thing), type(thing).__name__))
     return found
+
+
+def _constants(code: CodeType) -> Iterator[Any]:
+    """Yield the constants that instructions load.
+
+    `co_consts` may begin with one that none loads, and lacks those that are part of an instruction: from
+    Python 3.14 on small integers, from 3.15 on also None, True, False, -1 and "".
+    """
+    for step in dis.get_instructions(code):
+        if step.opcode in dis.hasconst:
+            assert step.arg is not None
+            yield code.co_consts[step.arg]
+        elif step.opname == "LOAD_SMALL_INT" or (
+            # The others of the common constants are functions and classes, which tools load by their names.
+            step.opname == "LOAD_COMMON_CONSTANT"
+            and sys.version_info >= (3, 15)
+            and not callable(step.argval)
+        ):
+            yield step.argval
 
 
 def _around(text: str, inner: ast.stmt) -> ast.stmt:

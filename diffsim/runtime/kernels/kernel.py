@@ -7,7 +7,6 @@ calls native code and notes what was written, without looking anything up.
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,6 +29,7 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_path
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.structs import StructType
+from diffsim.parameters import signature_of_function
 from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
@@ -180,7 +180,7 @@ class Kernel(Named, metaclass=PublicNames):
         """Whether it stands in a class, and its first parameter is the object."""
         return (
             "." in self.function.__qualname__
-            and next(iter(inspect.signature(self.function).parameters), "") == "self"
+            and next(iter(signature_of_function(self.function).parameters), "") == "self"
         )
 
     def _of_object(self, args: tuple[object, ...]) -> Kernel | None:
