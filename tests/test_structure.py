@@ -59,7 +59,7 @@ ROOMS = """
     backends/native backends/llvm backends/simt backends/cpu backends/cuda backends
     runtime/memory runtime runtime/cpu runtime/cuda runtime/python
     runtime/fields runtime/layouts runtime/observe runtime/kernels
-    ad/record ad/pictures ad/checks ad/repeat ad/reverse ad/replay ad/schedules ad
+    ad/record ad/pictures ad/checks ad/reverse ad/repeat ad/replay ad/schedules ad
     ad/jacobians ad/hessians ad/implicit
     bridges
     optim/steps optim/runs optim

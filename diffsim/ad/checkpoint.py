@@ -24,9 +24,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from diffsim.ad.disk_states import DiskStates
 from diffsim.ad.recorder import enclosing_recorder
 from diffsim.ad.rollout import Budget, CheckpointStats, Rollout
+from diffsim.ad.schedules.disk_states import DiskStates
 from diffsim.errors import ArgumentError, FieldError, OptionError, Span, shown
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import check_runs

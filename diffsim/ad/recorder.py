@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim import locks
 from diffsim.ad.checks.access_validation import Validator
 from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.checks.nan_search import NanSearch
@@ -36,9 +37,10 @@ from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.record.task_launches import TaskLaunches
-from diffsim.ad.repeat.past import Key, Past, may_wait, take
+from diffsim.ad.repeat.past import MAY_WAIT, Key, Past, take
 from diffsim.ad.repeat.repetition import Repetition
 from diffsim.ad.repeat.rewriting import Rewriting
+from diffsim.ad.repeat.steady import ENDED, WAITING, Steady, unfold
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
@@ -199,9 +201,21 @@ class TapeRecorder(EnclosingRecorder):
     follows_values = True
     refuses_constants = True
     work = TAPE
-    repetition: Repetition | Rewriting | None
-    repeated: Repetition | Rewriting | None
-    _saver: OverwriteSaver | None
+    # As they are in nearly all recorders when they begin; each turn of a loop makes one.
+    saving = lifting = validating = intercepts = False
+    checking_nan: bool | str = False
+    key: Key | None = None
+    base = 0  # the clock's reading where the record begins
+    is_fresh = True
+    repetition: Repetition | Rewriting | None = None
+    repeated: Repetition | Rewriting | None = None
+    validator: Validator | None = None
+    nan: NanSearch | None = None
+    snapshot: StartSnapshot | None = None
+    _past: Past | None = None
+    _awaits = False
+    _saver: OverwriteSaver | None = None
+    _own_saves: Sequence[Saved] = ()
 
     def __init__(
         self,
@@ -211,10 +225,10 @@ class TapeRecorder(EnclosingRecorder):
         validating: bool = False,
         checking_nan: bool | str = False,
     ) -> None:
-        self.validating = validating
-        self.checking_nan = checking_nan
-        self.key: Key | None = None
-        self.restart()
+        self.integrity = RecordIntegrity()
+        if validating or checking_nan:
+            self.validating, self.checking_nan = validating, checking_nan
+            self._look_anew()
         self.keep(saving=saving, lifting=lifting)
 
     def keep(self, *, saving: bool, lifting: bool) -> None:
@@ -226,19 +240,30 @@ class TapeRecorder(EnclosingRecorder):
         looks = self.validating or self.checking_nan or self.snapshot is not None
         self.intercepts = bool(saving or lifting or looks)
 
+    @locks.cached
+    def record(self) -> Record:
+        """The entries: made when they are asked for, as a turn that repeats the last one makes none."""
+        made = Record()
+        made.base = self.base
+        return made
+
     def restart(self, past: Past | None = None) -> None:
         """Begin a new record; `past` is the one before it."""
         self._past = past
         self.is_fresh = True
         self.repetition = self.repeated = None
         self._awaits = False
-        self.record = Record()
+        vars(self).pop("record", None)
+        self.base = session.clock
         self.integrity = RecordIntegrity()
-        self._saver = None
-        self._own_saves: list[Saved] = []
+        self._saver = self.snapshot = None
+        self._own_saves = ()
+        self._look_anew()
+
+    def _look_anew(self) -> None:
+        """Make what looks at the launches of a record."""
         self.validator = Validator() if self.validating else None
         self.nan = NanSearch(nan_alone=self.checking_nan == "nan") if self.checking_nan else None
-        self.snapshot: StartSnapshot | None = None
 
     @property
     def saver(self) -> OverwriteSaver:
@@ -267,15 +292,36 @@ class TapeRecorder(EnclosingRecorder):
             self._leave(self.repeated)
             self.repeated = None
         if self.is_fresh:
-            self.record.base = session.clock
-            looks = self.validating or self.checking_nan or self.snapshot is not None
-            looks = looks or session.options.kernel_profiler  # a repetition's adjoints run natively
-            known = self.key is not None and may_wait(self.key)
+            self.base = session.clock
+            if "record" in vars(self):
+                self.record.base = self.base
             # Not taken before the first event: `with ds.Tape(loss) as tape` drops the tape of the last turn
             # when its block begins.
-            self._awaits = not looks and (self._past is not None or known)
+            if self._past is not None or self.key in MAY_WAIT:
+                looks = self.validating or self.checking_nan or self.snapshot is not None
+                # A repetition's adjoints run natively.
+                self._awaits = not (looks or session.options.kernel_profiler)
         self._front: Recorder = front or self
         self._witness_entry: tuple[int, Witness] = session.begin_recording(self._front, self)
+
+    @classmethod
+    def of_steady(cls, steady: Steady) -> TapeRecorder:
+        """Return the recorder that a steady tape unfolds into, and put it in its place."""
+        made = cls()
+        made.key, made.base, made.integrity = steady.key, steady.base, steady.integrity
+        if steady.stage == WAITING:
+            made._past = steady.past if steady.record.alive else None
+            return made
+        if steady.stage == ENDED:
+            made.record, made.repeated, made.is_fresh = steady.record, steady.rewriting(), False
+            return made
+        made.repetition = steady.rewriting()
+        made._front, made._witness_entry = made, steady.entry
+        front: object = session.recorders.get(steady.entry[0])
+        if front is steady:  # else the session was reset
+            session.tape = made
+        steady.entry = None  # no cycle
+        return made
 
     def end(self, *, failed: bool = False) -> bool:
         """Stop receiving events; `failed`: because of an exception.
@@ -284,8 +330,9 @@ class TapeRecorder(EnclosingRecorder):
             Whether it still was the recorder; else the session was reset.
         """
         # `ds.init` in the block has put another session, or none, in its place.
-        whole = session.tape is self._front
-        session.end_recording(self._witness_entry)
+        entry = self._witness_entry
+        whole = session.recorders.get(entry[0]) is self._front
+        session.end_recording(entry)
         del self._witness_entry, self._front  # no cycles: a record goes at once when it is dropped
         self.integrity.ended_at = session.clock
         self._close()
@@ -317,7 +364,7 @@ class TapeRecorder(EnclosingRecorder):
         # What a tape copies before launches is decided by their arguments.
         exact = past.is_native or self.saving
         if past.record is not None and (past.record.is_gapless or not exact):
-            start = self.record.base
+            start = self.base
             self.repetition = Repetition(past, start) if exact else Rewriting(past, start)
         elif self.saving:
             self.saver.spare = past.spare
@@ -330,7 +377,8 @@ class TapeRecorder(EnclosingRecorder):
         if repetition is not None:
             self.repetition = None
             self._own_saves = self._leave(repetition)
-        return self.record
+        found: Record = self.record
+        return found
 
     def _leave(self, repetition: Repetition | Rewriting) -> list[Saved]:
         return repetition.leave(self.record, self.saver if self.saving else None)
@@ -529,3 +577,6 @@ class TapeRecorder(EnclosingRecorder):
                 held=rollout.held_bytes,
             )
         )
+
+
+unfold.append(TapeRecorder.of_steady)

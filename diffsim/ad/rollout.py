@@ -12,7 +12,6 @@ from typing import Any
 from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.checks.lost_gradients import check_rollout
 from diffsim.ad.checks.refusals import refusals
-from diffsim.ad.disk_states import DiskState, DiskStates
 from diffsim.ad.record.overwrite_saves import Saved, SpareCopies, copied
 from diffsim.ad.record.record import Record
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary
@@ -20,6 +19,7 @@ from diffsim.ad.repeat.past import Key, Past, keep, take
 from diffsim.ad.rollout_recorders import CarryRecorder
 from diffsim.ad.rollout_steps import FirstRuns, NotesOnDisk, Reruns, StepNotes, StepTape
 from diffsim.ad.schedules.actions import Action, Holdings, backward, forward
+from diffsim.ad.schedules.disk_states import DiskState, DiskStates
 from diffsim.ad.schedules.online import OnlineStates
 from diffsim.errors import KEEP, ArgumentError, AutodiffError, GlobalDataAccessError, Span
 from diffsim.runtime.fields.field import Field

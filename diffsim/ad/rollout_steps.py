@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from diffsim.ad.checks.integrity import RecordIntegrity, session_reset
-from diffsim.ad.disk_states import DiskStates
 from diffsim.ad.record.overwrite_saves import SpareCopies
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.recorder import TapeRecorder
@@ -23,6 +22,7 @@ from diffsim.ad.rollout_recorders import (
     FirstRunRecorder,
     RepeatRecorder,
 )
+from diffsim.ad.schedules.disk_states import DiskStates
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session

@@ -11,21 +11,17 @@ they mean, `ad/reverse/backward.py` for the backward pass.
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from diffsim.ad.backward_pass import BackwardPass
 from diffsim.ad.checks.integrity import (
     check_kernels,
     check_repeatable,
-    no_record,
     session_reset,
 )
-from diffsim.ad.checks.launch_conditions import wrong_launches
-from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
-from diffsim.ad.checks.refusals import refuse_program, with_others
 from diffsim.ad.checks.tape_options import check_options, fields_to_compare
 from diffsim.ad.pictures.drawn import Drawn
 from diffsim.ad.record.entries import all_written
@@ -35,25 +31,20 @@ from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.repeat.known import Known
-from diffsim.ad.repeat.past import Past, is_worth_keeping, keep, line_of_caller
+from diffsim.ad.repeat.past import keep, line_of_caller
 from diffsim.ad.repeat.repetition import Repetition
 from diffsim.ad.repeat.rewriting import Rewriting
-from diffsim.ad.replay.inputs import ReplayInputs
+from diffsim.ad.repeat.steady import BEGUN, Steady, take_steady
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.replay.saved_tape import save as save_tape
 from diffsim.ad.reverse.backward import (
-    ClearedGradients,
     Hook,
-    forget_values,
-    run_adjoints,
 )
-from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
-from diffsim.ad.reverse.retain_grad import GradientRetainer, parse_retain_grad
+from diffsim.ad.reverse.retain_grad import parse_retain_grad
 from diffsim.ad.reverse.seeds import (
     check_loss,
     set_number,
-    start_from,
-    starting_gradients,
+    statement,
 )
 from diffsim.ad.stats import TapeStats, stats_of
 from diffsim.errors import ArgumentError, AutodiffError, Span, shown
@@ -70,14 +61,13 @@ from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.adjoints import clear_gradients
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.poison import poison, written_since
 from diffsim.runtime.session import session
-from diffsim.tracebacks import entries
+from diffsim.tracebacks import UserError, entries
 
 
-@entries("__enter__ __exit__ __reduce_ex__ stats")
+@entries("__reduce_ex__ stats")
 @checked_methods("__init__ backward replay save zero reset on_backward record_func")
-class Tape(Drawn, metaclass=PublicNames):
+class Tape(BackwardPass, Drawn, metaclass=PublicNames):
     """Records what runs inside `with`, for gradients.
 
     With a loss the gradients are computed at the end of the block:
@@ -140,9 +130,12 @@ class Tape(Drawn, metaclass=PublicNames):
     compare: ClassVar[Callable[[Tape], None]]
     """Compares gradients with differences (`ad/jacobians/gradcheck.py`, which needs tapes itself)."""
 
-    keeps_inputs = (
-        True  # whether constants that Python sets first are inputs (`ad/reverse/inputs.py`)
-    )
+    # As it is in nearly all tapes; a loop makes one in each turn.
+    in_place: str | None = None
+    clear_gradients: bool = True
+    compared: Sequence[Field] = ()
+    _has_begun = False
+    _steady: Steady | None = None  # it has the recorder's place until that is asked for
 
     def __init__(
         self,
@@ -155,74 +148,56 @@ class Tape(Drawn, metaclass=PublicNames):
         retain_grad: bool | Field | Sequence[Field] = False,
         check_nan: bool | str = False,
     ) -> None:
-        check_options(in_place, clear_gradients, validation=validation, check_nan=check_nan)
-        self.retained = parse_retain_grad(retain_grad)
-        self.in_place = "refuse" if validation else in_place
-        self.recorder = TapeRecorder(validating=validation, checking_nan=check_nan)
+        if loss is not None and loss.__class__ is not Field:
+            check_loss(loss)
+        key = line_of_caller(loss)
+        usual = clear_gradients is True and validation is check_nan is retain_grad is False
+        if usual and in_place is None and grad_check is None:
+            steady = take_steady(key)
+            if steady is not None:  # whose loss was checked, and nothing has changed since
+                self._steady, self.loss = steady, loss
+                return
+            self.recorder = TapeRecorder()
+        else:
+            check_options(in_place, clear_gradients, validation=validation, check_nan=check_nan)
+            self.retained = parse_retain_grad(retain_grad)
+            self.in_place = "refuse" if validation else in_place
+            self.clear_gradients = clear_gradients
+            self.recorder = TapeRecorder(validating=validation, checking_nan=check_nan)
         if loss is not None:
             check_loss(loss)
-        self.compared = fields_to_compare(grad_check, loss, self.retained, cleared=clear_gradients)
-        self.recorder.key = line_of_caller(loss)
-        self.hooks: list[Hook] = []
         self.loss = loss
-        self.clear_gradients = clear_gradients
-        self._has_begun = False
-        self._forget_replay()
+        if grad_check is not None:
+            self.compared = fields_to_compare(
+                grad_check, loss, self.retained, cleared=clear_gradients
+            )
+        self.generation = session.generation
+        self.recorder.key = key
 
     def _restart(self) -> None:
         """Begin a new record; the one before it is what the new one may repeat."""
         self.recorder.restart(self._past())
         self._forget_replay()
 
-    def _past(self) -> Past | None:
-        """Return what the next recording may repeat, or whose memory it may use."""
-        recorder = self.recorder
-        if self.generation != session.generation:
-            return None
-        # A pass that failed may have lost saved values, and a record with gaps stands for no program.
-        whole = self.complete and not self._failed and recorder.integrity.is_clean
-        repetition = recorder.repeated
-        if whole and repetition is not None:
-            # What is known of it, unless other arguments decide and no pass has looked since.
-            repetition.past.known = self._known
-            return repetition.past
-        if not is_worth_keeping(recorder.key, recorder.record):
-            return None
-        made = Past(recorder.record, recorder.spare(), whole=whole)
-        made.known = self._known
-        return made
-
     def __del__(self) -> None:
         # The next tape that this line of the program makes goes on where this one ended.
+        steady = self._steady
+        if steady is not None:
+            if steady.stage != BEGUN and not sys.is_finalizing():
+                steady.wait()
+            return
         recorder = vars(self).get("recorder")  # without one, if its arguments were refused
         if recorder is None or recorder.key is None or sys.is_finalizing():
             return
         past = self._past()
         if past is not None:
-            keep(recorder.key, past, hit=recorder.repeated is not None)
-
-    # A replay is compiled from a record; a new record, or more entries, make it invalid.
-    def _forget_replay(self) -> None:
-        self.complete = False  # whether a block has run to its end
-        self._failed = False  # whether a backward pass did not
-        # the clock around each, and around replays, where kernels are timed
-        self._passes: list[tuple[int, int]] = []
-        self.generation = session.generation
-        self._replay: Replay | None = None
-        self._known: Known | None = None
-        self._inputs_of_replays: ReplayInputs | None = None
-
-    @property
-    def _inputs(self) -> ReplayInputs:
-        """The arguments that replays are given."""
-        if self._inputs_of_replays is None:
-            self._inputs_of_replays = ReplayInputs()
-        return self._inputs_of_replays
-
-    @property
-    def entries(self) -> Record:
-        """The recorded entries, in order."""
-        return self.recorder.recorded()
+            repeated = recorder.repeated
+            if repeated.__class__ is Rewriting and self.loss is not None:
+                steady = Steady.of(recorder.key, past, self.loss)
+            if steady is not None:
+                steady.wait()
+            else:
+                keep(recorder.key, past, hit=repeated is not None)
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f" of {self.loss.name}"
@@ -233,9 +208,21 @@ class Tape(Drawn, metaclass=PublicNames):
     # ---- recording
 
     def __getattr__(self, name: str) -> Any:
+        if name == "recorder" and (steady := self._steady) is not None:
+            self._steady, self.generation = None, steady.generation
+            self.recorder = steady.unfolded
+            return self.recorder
         raise no_attribute("a tape", name, dir(type(self)), peer_names.OF_TAPES.get(name, ""))
 
     def __enter__(self) -> Tape:
+        try:
+            self._begin()
+        except UserError as error:
+            error.leave_package()
+            raise
+        return self
+
+    def _begin(self) -> None:
         # Only the innermost recorder hears of a launch: the outer record would have a gap.
         if session.recorders and session.tape is not None:
             raise AutodiffError(
@@ -243,44 +230,63 @@ class Tape(Drawn, metaclass=PublicNames):
                 Span.of_caller(),
                 hint=f"begin the tape {session.tape.work.outside}",
             )
-        if self.loss is not None:
+        loss, steady = self.loss, self._steady
+        if loss is not None:
+            writer = statement(2)
+            if steady is not None and steady.begin(loss, writer):
+                if self._has_begun:
+                    self._forget_replay()
+                self._has_begun = True
+                return
             if self._has_begun:
                 self._restart()
-            self._clear()
-            if self.compared:
-                self.recorder.snapshot = StartSnapshot()
+            self._clear(loss, writer)
+        recorder = self.recorder
+        if self.compared:
+            recorder.snapshot = StartSnapshot()
         self._has_begun = True
         self._replay = self._known = None
         self.complete = False
-        if self.recorder.is_fresh:
+        if recorder.is_fresh:
             self.generation = session.generation
             # Of the session that the block is in: the tape may have been made before.
             lifted = session.lifts_rules
             saving = lifted if self.in_place is None else self.in_place == "save"
-            self.recorder.keep(saving=saving, lifting=lifted)
-        self.recorder.begin()
-        return self
+            if lifted or saving or recorder.lifting or recorder.saving or self.compared:
+                recorder.keep(saving=saving, lifting=lifted)
+        recorder.begin()
 
-    def _clear(self) -> None:
+    def _clear(self, loss: Field, writer: Any) -> None:
         """Clear the loss and the gradients, as at the start of a run with a loss."""
         # A tape with a loss is one run, from cleared gradients; a tape without one goes on with its
         # record.
-        if self.loss is not None:
-            if self.clear_gradients:
-                # Clearing here would take away gradients that another thread is adding up
-                # (docs/adr/0017).
-                if session.others_use_gradients():
-                    raise AutodiffError(
-                        "this tape would set all gradients to 0, while another thread records a tape or runs "
-                        "its backward pass",
-                        Span.of_caller(),
-                        hint="give the tapes of threads clear_gradients=False, or no loss (tape.zero(), "
-                        "tape.backward(loss))",
-                    )
-                clear_gradients()
-            set_number(self.loss, 0)
+        if self.clear_gradients:
+            # Clearing here would take away gradients that another thread is adding up
+            # (docs/adr/0017).
+            if (session.passes or session.witnesses) and session.others_use_gradients():
+                raise AutodiffError(
+                    "this tape would set all gradients to 0, while another thread records a tape or runs "
+                    "its backward pass",
+                    Span.of_caller(),
+                    hint="give the tapes of threads clear_gradients=False, or no loss (tape.zero(), "
+                    "tape.backward(loss))",
+                )
+            clear_gradients()
+        set_number(loss, 0, writer)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            steady = self._steady
+            if steady is None or error is not None or not steady.end():
+                self._end(error)
+                return
+            assert self.loss is not None
+            self._differentiate_steady(steady, self.loss)
+        except UserError as problem:
+            problem.leave_package()
+            raise
+
+    def _end(self, error: Any) -> None:
         # Ends first, also after an error: nothing must be recorded outside the block.
         whole = self.recorder.end(failed=error is not None)
         # The user's exception goes on; a record that stops half-way is not differentiated.
@@ -378,7 +384,8 @@ class Tape(Drawn, metaclass=PublicNames):
         """
         need_function(hook, "the hook", "give one of two parameters: def hook(step, grads): ...")
         check_runs(hook, "the hook", ("step", "grads"))
-        self.hooks.append(hook)
+        _ = self.recorder  # a steady tape looks at no adjoint: it unfolds
+        self.hooks = (*self.hooks, hook)
         return hook
 
     # ---- replays
@@ -422,11 +429,12 @@ class Tape(Drawn, metaclass=PublicNames):
         replay = self._checked_replay("replay", arguments)
         # After all checks: a refused replay leaves gradients and loss as they were.
         self._inputs.write(arguments)
-        self._clear()
+        if self.loss is not None:
+            self._clear(self.loss, statement(1))
         self._replay, clock = replay, session.clock
         replay.forward()
         if session.options.kernel_profiler:
-            self._passes.append((clock, session.clock))
+            self._passes = (*self._passes, (clock, session.clock))
         # The fields are now as at the end of the block, of this run.
         self.recorder.integrity.ended_at = session.clock
 
@@ -524,135 +532,6 @@ class Tape(Drawn, metaclass=PublicNames):
         """
         self._differentiate(loss, grads)
 
-    def _differentiate(
-        self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None
-    ) -> None:
-        if session.recorders and session.tape is not None:
-            raise AutodiffError(
-                f"the backward pass cannot run while {session.tape.work.words}"
-                + (": its gradients would have no tangents" if session.tape.tangents else ""),
-                Span.of_caller(),
-                hint=f"call backward {session.tape.work.outside}",
-            )
-        if grads is not None and not isinstance(grads, Mapping):
-            raise ArgumentError(
-                "grads is a dictionary",
-                Span.of_caller(),
-                hint="write tape.backward(grads={y: seed})",
-            )
-        # 1. What can be refused is refused before any gradient changes.
-        if grads is None and loss is None:
-            loss = self.loss
-        seeds = starting_gradients(loss, grads, self.recorder)
-        self._check_backward(loss, seeds)
-        # 2. From here on gradients change. `session.passes` tells other threads, whose tapes must not
-        # clear them.
-        clock, this_thread = session.clock, threading.get_ident()
-        session.passes.add(this_thread)
-        try:
-            self._compute_gradients(loss, seeds)
-        except BaseException as first:
-            recorder = self.recorder
-            error = with_others(
-                first, recorder.record, saving=recorder.saving, ended_at=recorder.integrity.ended_at
-            )
-            # Half a backward pass leaves sums that lack terms but look like gradients: they become NaN
-            # instead (docs/adr/0016). An unchanged clock means that nothing was written yet.
-            self._failed = True
-            if session.clock != clock:
-                poison(
-                    error,
-                    lambda: self._touched(seeds, clock),
-                    "tape.zero(), or a new run of a tape with a loss, sets them to 0.",
-                )
-            if error is first:
-                raise
-            raise error from None
-        finally:
-            session.passes.discard(this_thread)
-            if session.options.kernel_profiler:
-                self._passes.append((clock, session.clock))
-
-    def _check_backward(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
-        """Run all checks, and compile all adjoints, before any gradient is changed."""
-        record, integrity, replay = self.recorder.record, self.recorder.integrity, self._replay
-        if not integrity.is_clean:
-            integrity.check(record.firsts(), seeds)
-        if not self.complete and not record:
-            raise no_record("differentiate")
-        known = self._known
-        if known is not None and not known.holds(record):
-            known = None
-        asks = known is not None and known.asks and (replay is None or replay.asks)
-        # Where index fields have become wrong, the other checks say what else is.
-        if known is None or (asks and any(wrong_launches(record))):
-            check_kernels(record)
-            self._check_program()
-            known = self._known = Known(record)
-        # The loss starts from 1, which was read from no gradient.
-        if len(seeds) > 1 or not isinstance(loss, Field):
-            check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
-        # What Python has read tells more in each recording.
-        if not known.leads_to(loss) or (record.read_out and replay is None):
-            check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
-            known.note_loss(loss)
-
-    def _check_program(self) -> None:
-        """Refuse what cannot be differentiated, whatever the loss is; compiles all adjoints."""
-        record, recorder = self.recorder.record, self.recorder
-        check_seeds(record)
-        # Before the adjoints: whether a write from Python clears its gradient depends on it.
-        mark_inputs(record, self.keeps_inputs)
-        refuse_program(record, saving=recorder.saving, ended_at=recorder.integrity.ended_at)
-
-    def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
-        """Run the pass: clear, seed, run the adjoints, add what was there before."""
-        recorder, replay = self.recorder, self._replay
-        record = recorder.record
-        # 1. Leftovers: adjoints of followed values from a pass that failed, and gradients of what the
-        # program wrote. The latter are set aside, since adjoints of stores would propagate them a
-        # second time.
-        known = self._known
-        assert known is not None
-        if known.follows:
-            forget_values(record.firsts())
-        cleared = None
-        if known.has_leftovers():
-            cleared = ClearedGradients(all_written(record.firsts()))
-        # 2. Seeds. The derivative of the loss with respect to itself is 1.
-        if isinstance(loss, Recorded):
-            loss.receive(np.ones(()))
-        for f, seed in seeds.items():
-            if f is loss:
-                assert f.adjoint is not None
-                set_number(f.adjoint, 1)
-            else:
-                start_from(f, seed)
-        # 3. The adjoints: natively after a replay, or entry by entry. Retained gradients and hooks look
-        # at each adjoint by itself, which a native program cannot stop for.
-        if replay is None or not replay.backward(native=not (self.retained or self.hooks)):
-            retainer = GradientRetainer(self.retained) if self.retained else None
-            run_adjoints(
-                record,
-                recorder.integrity,
-                retainer=retainer,
-                nan=recorder.nan,
-                hooks=self.hooks,
-                tangents=recorder.tangents,
-            )
-        # 4. What was set aside is added: gradients accumulate over passes until the user clears them.
-        if cleared is not None:
-            cleared.restore()
-        if known.writes:
-            note_inputs(record, recorder.integrity, session.clock)
-
-    def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
-        """Return the gradients that a pass which began at a clock reading was to compute."""
-        yield from self._adjoints()
-        yield from (f.adjoint for f in seeds if isinstance(f, Field) and f.adjoint is not None)
-        if self.hooks or any(isinstance(e, Replaced) for e in self.entries.firsts()):
-            yield from written_since(clock)  # the user's code may have written to any
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refuse `copy`, `deepcopy` and `pickle`."""
         raise refuse(
@@ -677,11 +556,6 @@ class Tape(Drawn, metaclass=PublicNames):
         # First launches are enough: all plain launches of a kernel use the same fields.
         found = fields_of(self.entries.firsts())
         return {f: f.grad for f in found if f.grad is not None and f.kind != "argument"}
-
-    def _adjoints(self) -> list[Field]:
-        """Return the gradients of all fields on the tape, lent ones too."""
-        found = fields_of(self.entries.firsts())
-        return [f.adjoint for f in found if f.adjoint is not None and f.kind != "argument"]
 
     def zero(self) -> None:
         """Set all gradients on the tape to 0.

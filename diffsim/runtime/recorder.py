@@ -197,6 +197,17 @@ class Recorder(Protocol):
         """One or more launches began to write and failed; they have no entry, so the record has a gap."""
 
 
+class Folded:
+    """What only launch functions meet as a recorder: `Session.tape` gives the recorder that it becomes."""
+
+    __slots__ = ()
+
+    @property
+    def unfolded(self) -> Recorder:
+        """That recorder, which takes its place at the first access."""
+        raise NotImplementedError(type(self))
+
+
 class ForwardingRecorder:
     """A recorder that passes every event on to another one; a subclass overrides some of them."""
 

@@ -28,7 +28,7 @@ from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_k
 from diffsim.runtime.memory import transposed
 from diffsim.runtime.memory.storage import MemorySpace
 from diffsim.runtime.options import Options
-from diffsim.runtime.recorder import NeighbourRecorder, Recorder, Witness
+from diffsim.runtime.recorder import Folded, NeighbourRecorder, Recorder, Witness
 from diffsim.runtime.threads import CountedSet, of_threads
 from diffsim.tracebacks import Shown
 
@@ -73,6 +73,10 @@ x64 = x86_64 = arm64 = cpu
 vulkan = metal = opengl = gles = dx11 = dx12 = amdgpu = gpu
 
 
+_this_thread = threading.get_ident
+_NOBODY: dict[int, Recorder] = {}  # never changed, as any dictionary of recorders
+
+
 class Session:
     """The state that a program has once: options, backend, clock, recorders.
 
@@ -84,7 +88,9 @@ class Session:
         witnesses: the numbers of threads, and what hears there what other threads write.
         passes: the threads that run a backward pass.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
-        with_grad: fields that have a gradient, lent or declared, each change of which is counted.
+        with_grad: fields that have a gradient, lent or declared. Each change is counted, and so are new
+            generations, and fields that other libraries see: by this count one can tell whether what was
+            found out about kernels and gradients still holds.
         exported: fields whose memory other libraries see.
         with_dual: fields that have a dual; `duals` counts the changes of who has one.
         specializations: kernels compiled for their arguments, whose launches are noted.
@@ -131,7 +137,10 @@ class Session:
     def tape(self) -> Recorder | None:
         """The innermost recorder of this thread, while a tape records in it."""
         # The usual case, no tape anywhere, costs one test of an empty dictionary.
-        return self.recorders.get(threading.get_ident()) if self.recorders else None
+        if not self.recorders:
+            return None
+        found = self.recorders.get(_this_thread())
+        return found.unfolded if isinstance(found, Folded) else found
 
     @tape.setter
     def tape(self, tape: Recorder | None) -> None:
@@ -149,33 +158,30 @@ class Session:
         """The recorder to which this thread reports, while a tape records in any thread."""
         this_thread = threading.get_ident()
         # Only where another thread witnesses: its tape must know of writes it did not record.
-        own = self.recorders.get(this_thread)
+        own = self.tape
         # A copy, as threads end their recordings at any time.
         others = [witness for thread, witness in list(self.witnesses) if thread != this_thread]
         return NeighbourRecorder(own, others) if others else own
 
     def begin_recording(self, recorder: Recorder, witness: Witness) -> tuple[int, Witness]:
         """Report to a recorder, and what other threads write to a witness, until `end_recording`."""
-        this_thread = threading.get_ident()
-        entry = this_thread, witness
+        entry = _this_thread(), witness
         with self._changing:
             if self.recorders or self.witnesses:
-                self.recorders = {**self.recorders, this_thread: recorder}
+                self.recorders = {**self.recorders, entry[0]: recorder}
                 self._set_witnesses([*self.witnesses, entry])
             else:
-                self.recorders = self.alone = {this_thread: recorder}
+                self.recorders = self.alone = {entry[0]: recorder}
                 self.witnesses = [entry]
         return entry
 
     def end_recording(self, entry: tuple[int, Witness]) -> None:
         """End what `begin_recording` has begun in this thread."""
         with self._changing:
-            if (
-                self.witnesses == [entry]
-                and len(self.recorders) == 1
-                and entry[0] in self.recorders
-            ):
-                self.recorders = self.alone = {}
+            recorders, witnesses = self.recorders, self.witnesses
+            alone = len(recorders) == 1 == len(witnesses) and witnesses[0] is entry
+            if alone and entry[0] in recorders:
+                self.recorders = self.alone = _NOBODY
                 self.witnesses = []
             else:
                 self.recorders = {n: t for n, t in self.recorders.items() if n != entry[0]}
@@ -246,8 +252,9 @@ class Session:
     @property
     def lifts_rules(self) -> bool:
         """Whether gradients of programs that break a rule are made (`ds.init(rules="lifted")`)."""
-        _ = self.backend  # which completes the options
-        return self.options.lifts_rules
+        if self._backend is None:
+            _ = self.backend  # which completes the options
+        return self.options.rules == "lifted"
 
     @property
     def device(self) -> MemorySpace:
@@ -532,6 +539,7 @@ def reset() -> None:
     show_tracebacks()
     session.use(None)
     session.generation += 1
+    session.with_grad.changes += 1
     # Tapes that were recording find that their session is gone (`ad/checks/integrity.py`).
     session.recorders = session.alone = {}
     session.witnesses = []

@@ -143,6 +143,26 @@ def elsewhere():
     thread.start()
     thread.join()
 
+def from_thread(act):
+    def run():
+        try:
+            act()
+        except Exception as error:
+            seen.append(f"{type(error).__name__} {error}")
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+def adding():
+    with ds.Tape(other, clear_gradients=False):
+        put()
+
+def looked():
+    seen.append(loss[None])
+
+def late():
+    ds.field(ds.f64, shape=(), needs_grad=True)
+
 def quiet():
     with ds.ad.no_grad():
         put()
@@ -244,11 +264,27 @@ def turn(form, run):
     elif form == "searched":
         with ds.Tape(loss, check_nan=True):
             run()
+    elif form == "watched":
+        with ds.Tape(loss) as T:
+            run()
+            seen.append((len(T.entries), T.complete))
+            run()
+        seen.append(T.stats().entries)
+    elif form == "twice":
+        with ds.Tape(loss) as T:
+            run()
+        T.backward()
+        T.zero()
+        T.backward(other)
+        T.replay()
+        T.backward()
+        seen.append(len(T.gradients))
 """
 FORMS = (
     "loss loss loss loss kept kept named free free seeds blocks save save adds retained hooks replayed rerun "
     "maybe maybe maybe late searched other"
 ).split()
+CALM_FORMS = "loss loss loss named named kept watched twice hooks".split()
 NUMBERS = ["0.5", "0.5", "-0.5", "1.5", "0.0", "-0.0", "1", "np.float32(0.5)", "True", "plain"]
 RARE = [
     "wave({a})",
@@ -270,6 +306,13 @@ RARE = [
     "quiet_write()",
     "steps()",
     "tangents()",
+    "from_thread(total)",
+    "from_thread(adding)",
+    "looked()",
+    "ds.reset()",
+    "scaled.grad()",
+    "loss.grad.fill({n})",
+    "late()",
     "x.grad.fill({n})",
     "looks()",
     "x.mark_written()",
@@ -294,6 +337,23 @@ USUAL = [
     "divide({a})",
     "by_plain()",
     "made()",
+]
+LOOKS = [
+    "T.backward()",
+    "T.backward(other)",
+    "T.zero()",
+    "T.replay()",
+    "T.reset()",
+    "seen.append(repr(T))",
+    "seen.append(len(T.entries))",
+    "T.on_backward(lambda step, grads: seen.append(step))",
+    "T = ds.Tape(loss)",
+    "T.__enter__(); total(); T.__exit__(None, None, None)",
+    "total.grad()",
+    "loss.grad.fill({n})",
+    "ds.reset()",
+    "from_thread(lambda: turn('loss', total))",
+    "from_thread(lambda: turn('loss', scaled))",
 ]
 THEMES = [
     [],
@@ -325,6 +385,8 @@ CHANGES = [
 def make(seed):
     """The text of a program."""
     r = random.Random(f"recordings {seed}")
+    if seed % 2:
+        return _calm(r)
     rare = r.choice([0.0, 0.1, 0.2])
     theme = r.choice(THEMES)
     form, body = r.choice(FORMS), _body(r, rare, theme)
@@ -339,6 +401,25 @@ def make(seed):
             some = CHANGES[3:5] if "scatter()" in theme and r.random() < 0.5 else CHANGES
             lines.append(r.choice(some).format(n=r.choice(NUMBERS[:4])))
         lines.append(f"turn({form!r}, lambda: [{', '.join(_filled(r, op) for op in body)}])")
+    return "\n".join(lines) + "\n"
+
+
+def _calm(r):
+    """Many turns that are alike, so that tapes are steady, with a change now and then."""
+    form, theme = r.choice(CALM_FORMS), r.choice(THEMES)
+    body = [_op(r, 0.0, theme) for _ in range(r.choice([1, 1, 1, 2, 3]))]
+    lines = []
+    for k in range(r.randint(8, 18)):
+        now, ops = form, body
+        if k > 3 and r.random() < 0.25:
+            ops = _changed(r, body, 0.6, theme)
+        if k > 3 and r.random() < 0.2:
+            now = r.choice(CALM_FORMS + FORMS)
+        if r.random() < 0.1:
+            body = ops
+        if r.random() < 0.25:
+            lines.append(r.choice(CHANGES + LOOKS).format(n=r.choice(NUMBERS[:4])))
+        lines.append(f"turn({now!r}, lambda: [{', '.join(_filled(r, op) for op in ops)}])")
     return "\n".join(lines) + "\n"
 
 
@@ -374,7 +455,9 @@ def verdict(text, seed):
     again = _states(text, seed, anew=False)
     keep_none = mock.patch.object(tapes, "keep", return_value=None)
     know_none = mock.patch.object(Known, "holds", return_value=False)
-    with keep_none, know_none:
+    suffice_none = mock.patch.object(Known, "suffices", return_value=False)
+    steady_none = mock.patch.object(tapes, "take_steady", return_value=None)
+    with keep_none, know_none, suffice_none, steady_none:
         fresh = _states(text, seed, anew=True)
     for k, (one, other) in enumerate(zip(fresh, again, strict=True)):
         if one != other:

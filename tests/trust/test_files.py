@@ -195,7 +195,7 @@ WRITES_BESIDE = {
     "benchmarks/harness.py:c": "the source of a library that is compiled beside its place",
     "benchmarks/harness.py:reference": "beside its place, and renamed",
     "benchmarks/natural/worker.py:main": "in a temporary folder",
-    "diffsim/ad/disk_states.py:store": "beside its place, and renamed",
+    "diffsim/ad/schedules/disk_states.py:store": "beside its place, and renamed",
     "diffsim/ad/pictures/drawing.py:draw": "to memory",
     "diffsim/backends/cuda/ptx.py:assemble": "in a temporary folder",
     "diffsim/optim/runs/archive.py:write_arrays": "to memory",

@@ -12,6 +12,7 @@ import bisect
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import call
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -50,7 +51,7 @@ class Record(Sequence[Entry]):
     _silent = 0  # entries during which the clock did not tick
     # those of `_firsts`, once they were asked for
     _first_entries: list[Entry] | None = None
-    _weak: list[tuple[weakref.ref[Specialization], bool]] | None = None  # `weaken`
+    _weak: tuple[list[Any], list[bool]] | None = None  # `weaken`
 
     def __init__(self) -> None:
         self.alive: dict[Specialization, list[Any]] = {}
@@ -195,21 +196,22 @@ class Record(Sequence[Entry]):
 
     def weaken(self) -> None:
         """Keep no kernels alive; the record is of no use until `strengthen`."""
-        if self._weak is None or len(self._weak) < len(self._specials):
-            self._weak = [(weakref.ref(special), single) for special, single in self._specials]
-        self._specials, self.alive, self._numbers, self._rows = [], {}, {}, {}
+        if self._weak is None or len(self._weak[0]) < len(self._specials):
+            refs = [weakref.ref(special) for special, _ in self._specials]
+            self._weak = refs, [single for _, single in self._specials]
+        if self._numbers:
+            self._numbers, self._rows = {}, {}
+        # In place: who writes over the rows has this list.
+        self._specials.clear()
+        self.alive = {}
         self._first_entries = None
 
-    def strengthen(self, alive: dict[Specialization, list[Any]]) -> bool:
-        """Undo `weaken`, with the kernels; returns whether they are all still there."""
+    def strengthen(self, alive: dict[Specialization, list[Any]]) -> None:
+        """Undo `weaken`, with the kernels, which are all still there."""
         assert self._weak is not None
         self.alive = alive
-        for ref, single in self._weak:
-            special = ref()
-            if special is None:
-                return False
-            self._specials.append((special, single))
-        return True
+        refs, single = self._weak
+        self._specials[:] = zip(map(call, refs), single, strict=True)
 
     def copies(self) -> list[Saved]:
         """Return the copies of overwritten values."""

@@ -23,19 +23,22 @@ class Known:
 
     Attributes:
         asks: whether index fields decide, at each pass, whether the adjoints are right.
+        changes: the count of changes of gradients (`Session.with_grad`) as of which it holds.
         by_arguments: whether what was found depends on the values of arguments.
+        gradients: the versions of the gradients of what the program wrote.
         follows: whether there may be numbers of Python's that the tape follows.
         writes: whether Python writes to fields in it.
     """
 
     __slots__ = (
         "_count",
-        "_gradients",
+        "_more",
         "_reached",
-        "_state",
         "asks",
         "by_arguments",
+        "changes",
         "follows",
+        "gradients",
         "writes",
     )
 
@@ -50,14 +53,21 @@ class Known:
         self.follows = not all(map(_is_plain, firsts))
         # Objects of their own: they keep no field alive.
         adjoints = (f.adjoint for f in all_written(firsts))
-        self._gradients: list[Versions] = [g.versions for g in adjoints if g is not None]
+        self.gradients: list[Versions] = [g.versions for g in adjoints if g is not None]
         self._reached: set[int] = set()
+        self._more = self.asks or self.follows or self.writes
         self._count = len(record)
-        self._state = _state()
+        self.changes = session.with_grad.changes
 
     def holds(self, record: Record) -> bool:
         """Return whether the record has no more entries, and fields and kernels are such as they were."""
-        return self._state == _state() and self._count == len(record)
+        return self.changes == session.with_grad.changes and self._count == len(record)
+
+    def suffices(self, record: Record, loss: Field) -> bool:
+        """Return whether a pass from this loss needs no further check, and nothing but the adjoints."""
+        if self.changes != session.with_grad.changes or self._count != len(record):
+            return False
+        return loss.number in self._reached and not (self._more or record.read_out)
 
     def leads_to(self, loss: Any) -> bool:
         """Return whether it is known that the record leads to this loss."""
@@ -70,15 +80,10 @@ class Known:
 
     def has_leftovers(self) -> bool:
         """Return whether the gradient of something that the program wrote may be other than 0."""
-        for versions in self._gradients:  # noqa: SIM110 - twice as fast as `any`
+        for versions in self.gradients:  # noqa: SIM110 - twice as fast as `any`
             if versions.dirty:
                 return True
         return False
-
-
-def _state() -> tuple[int, int]:
-    """Return what tells states of the session apart in which adjoints are others."""
-    return session.generation, session.with_grad.changes
 
 
 def _is_plain(entry: Entry) -> bool:

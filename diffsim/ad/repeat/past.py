@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from operator import call
 from typing import Any, Protocol
 
 import numpy as np
 
-from diffsim import locks
 from diffsim.ad.record.elements import Run
 from diffsim.ad.record.entries import Launched, Wrote
 from diffsim.ad.record.entry import Entry, fields_of
@@ -37,7 +37,7 @@ SHORT = 24
 _MOST_MISSES = 4
 """Recordings of a line in a row, each of other kernels than the last one, after which none is kept."""
 
-_SMALL = 1 << 12  # bytes
+SMALL = 1 << 12  # bytes
 
 _ENTRY = 100  # bytes of an entry and its commands, about
 
@@ -76,6 +76,9 @@ class Past:
         known: what was found out about it.
         is_native: whether the next recording's adjoints run natively, so that it has to be the same exactly.
         spare: memory that its copies took.
+        changes: the count of changes of gradients (`Session.with_grad`) as of which it was made.
+        used: what it needs, kernels first; weak references after `weaken`.
+        gone: not empty when something of that has gone since.
         plan: for the events of a record with copies, by the entry that the last event ended with.
         bytes: about how much memory it takes.
         copied: how much of that are the copies of the record.
@@ -95,20 +98,23 @@ class Past:
         self.known: _Known | None = None
         self.spare = spare
         self.plan: dict[int, Plan] = {}
+        self.changes = session.with_grad.changes
         self._waits = False
+        self.gone: list[Key] = []
         copies = record.copies()
         self.copied = sum(copy.data.nbytes for copy in copies)
         self.bytes = spare.bytes + self.copied
         self.is_native = bool(copies) or len(record) >= SHORT
         # What may not go: the kernels first, then what these need, each once.
         needed = [*fields_of(record.firsts()), *fields, *chain(*record.alive.values())]
-        self._used: list[Any] = [*record.alive, *{id(thing): thing for thing in needed}.values()]
+        self.used: list[Any] = [*record.alive, *{id(thing): thing for thing in needed}.values()]
         self._kernels = len(record.alive)
         self._stored: list[Any] = []
         self._may_wait = True
         if whole and _can_all_repeat(record) and (record.is_gapless or not self.is_native):
             self._stored = [e for e in record.stored() if isinstance(e, (Wrote, Launched))]
             self.bytes += _ENTRY * len(record)
+            self.bytes += sum(e.value.nbytes for e in self._stored if isinstance(e, Wrote))
         else:
             self.record = None
             self._may_wait = bool(self.bytes)
@@ -126,7 +132,13 @@ class Past:
         if not self._may_wait:
             return False
         if not self._waits:
-            self._used = [weakref.ref(thing, lambda _: _drop(key)) for thing in self._used]
+            gone = self.gone
+
+            def drop(_: object) -> None:
+                gone.append(key)
+                _drop(key)
+
+            self.used = [weakref.ref(thing, drop) for thing in self.used]
             self._waits = True
         if self.record is not None:
             self.record.weaken()
@@ -138,19 +150,21 @@ class Past:
 
     def strengthen(self) -> bool:
         """Undo `weaken`; returns whether all that it used is still there."""
-        held = []
-        for ref in self._used:
-            thing = ref()
-            if thing is None:
-                return False
-            held.append(thing)
+        held = [*map(call, self.used)]
+        if self.gone:  # asked when what is left is held
+            return False
         if self.record is None:
             return True
         for entry in self._stored:
             _hold(entry)
-        if not self.record.strengthen(dict.fromkeys(held[: self._kernels], held)):
-            return False
+        self.hold(held)
         return self.replay is None or self.replay.strengthen(self.record)
+
+    def hold(self, held: Sequence[Any]) -> None:
+        """Let the record keep alive what it uses, after `weaken`."""
+        assert self.record is not None
+        alive = list(held)
+        self.record.strengthen(dict.fromkeys(held[: self._kernels], alive))
 
 
 def _let_go(entry: Any) -> None:
@@ -183,38 +197,39 @@ def line_of_caller(loss: Field | None) -> Key:
 
 
 _waiting: dict[Key, Past] = {}
-_misses: dict[Key, int] = {}
+at_drop: list[Callable[[Key], Any]] = []
+"""What to call when something has gone that a recording of this line has used."""
+_misses: dict[Key | None, int] = {}
 """Lines of which a recording was kept before: how many in a row were of no use to the next one."""
-_lock = locks.rlock()  # a weak reference's callback may run at any time
+MAY_WAIT = _misses.keys()
+"""The lines of which a recording may be there when the next one has begun.
+
+`with ds.Tape(loss) as tape` drops, and so keeps, the last tape of the line only after the block began. So a
+line's first recording is not asked for by its second one; nearly all lines keep none at all.
+"""
 
 
 def keep(key: Key, past: Past, *, hit: bool = False) -> None:
     """Keep a recording for the next one of its line and loss; `hit`: the one before was of use to it."""
-    with _lock:
-        if past.bytes > MOST or not past.weaken(key):
-            return
-        _misses[key] = 0 if hit else _misses.get(key, -1) + 1
-        _waiting.pop(key, None)
-        _waiting[key] = past
-        # Those of small tapes are counted now and then.
-        if past.bytes > _SMALL or not len(_waiting) % 64:
-            _drop_oldest()
+    if past.bytes > MOST or not past.weaken(key):
+        return
+    _misses[key] = 0 if hit else _misses.get(key, -1) + 1
+    _waiting.pop(key, None)
+    _waiting[key] = past
+    # Those of small tapes are counted now and then.
+    if past.bytes > SMALL or not len(_waiting) % 64:
+        _drop_oldest()
 
 
 def _drop_oldest() -> None:
     """Keep no more than `MOST` bytes."""
-    total = sum(past.bytes for past in _waiting.values())
+    # Other threads, and callbacks of weak references, take recordings at any time.
+    total = sum(past.bytes for past in list(_waiting.values()))
     for oldest in list(_waiting):
         if total <= MOST:
             break
-        total -= _waiting.pop(oldest).bytes
-
-
-def may_wait(key: Key) -> bool:
-    """Return whether a recording of this line and loss may be there when the next one has begun."""
-    # `with ds.Tape(loss) as tape` drops, and so keeps, the last tape of the line only after the block began.
-    # So a line's first recording is not asked for by its second one; nearly all lines keep none at all.
-    return key in _misses
+        past = _waiting.pop(oldest, None)
+        total -= 0 if past is None else past.bytes
 
 
 def is_worth_keeping(key: Key | None, record: Record) -> bool:
@@ -227,13 +242,14 @@ def is_worth_keeping(key: Key | None, record: Record) -> bool:
 
 def take(key: Key) -> Past | None:
     """Return the recording that waits for one of this line and loss; it belongs to the caller now."""
-    with _lock:
-        found = _waiting.pop(key, None)
+    found = _waiting.pop(key, None)
     return found if found is not None and found.strengthen() else None
 
 
 def _drop(key: Key) -> None:
     _waiting.pop(key, None)
+    for forget in at_drop:
+        forget(key)
 
 
 session.at_reset += [_waiting.clear, _misses.clear]

@@ -47,11 +47,11 @@ class Rewriting:
         "start",
     )
 
-    def __init__(self, past: Past, start: int) -> None:
+    def __init__(self, past: Past, start: int, at: int = 0) -> None:
         assert past.record is not None
         self.past = past
         self.start = start
-        self.at = 0
+        self.at = at
         self.differs = False
         self._looks = past.known is not None and past.known.by_arguments
         self._kernels, self._entries, self._times, self._specials = past.record.columns()
@@ -60,22 +60,22 @@ class Rewriting:
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> bool:
         """Write a launch over the one at its place."""
-        k = self.at
-        if k >= len(self._entries) or seed:
+        k, entries = self.at, self._entries
+        if seed or k >= len(entries):
             return False
         number = self._kernels[k]
         if number < 0:
-            return self._stored(self._entries[k], special, args, now)
+            return self._stored(entries[k], special, args, now)
         found, single = self._specials[number]
         if found is not special:
             return False
         for a in args:
             if a.__class__ not in NUMBERS:
                 return False
-        given = args[0] if single else args
         if self._looks:
-            self._compare(args, (self._entries[k],) if single else self._entries[k])
-        self._entries[k], self._times[k] = given, now
+            self._compare(args, (entries[k],) if single else entries[k])
+        entries[k] = args[0] if single else args
+        self._times[k] = now
         self.at = k + 1
         return True
 

@@ -51,7 +51,7 @@ def run_adjoints(
     """
     observed = retainer is not None or nan is not None or bool(hooks)
     if isinstance(entries, Record) and entries.is_plain and not observed:
-        _run_rows(entries, None)
+        _run_rows(entries)
         return
     run = _EntryRun(entries, integrity, retainer, nan, hooks, restores=restores)
     run.tangents = tangents
@@ -70,18 +70,17 @@ def run_adjoints(
         integrity.restore_final(run.final)
 
 
-def _run_rows(record: Record, run: _EntryRun | None) -> None:
+def _run_rows(record: Record, run: _EntryRun | None = None) -> None:
     """Run the adjoints along the columns of a record: no object is made for a plain launch.
 
     `run`: of the entries; None: there are none.
     """
-    kernels, things, times, specials = record.columns()
-    for k in range(len(things) - 1, -1, -1):
-        number, thing = kernels[k], things[k]
+    *columns, specials = record.columns()
+    for number, thing, now in zip(*map(reversed, columns), strict=True):
         if number >= 0:
             special, single = specials[number]
             if special.differentiable:
-                special.derivative.launch((thing,) if single else thing, times[k], 0)
+                special.derivative.launch((thing,) if single else thing, now, 0)
         else:
             assert run is not None
             thing.backward(run)

@@ -8,34 +8,38 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.backends.native.pool import closed
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.memory.storage import HOST, HostStorage
 from diffsim.runtime.recorder import Recorder
 from diffsim.runtime.session import session
 from diffsim.tracebacks import IS_OWN
 
 
 class _Checked:
-    """The losses that were checked, as of a state of the session."""
+    """The losses that were checked, by their numbers, as of a count of changes of gradients."""
 
-    state: tuple[int, int] = -1, -1
-    numbers: frozenset[int] = frozenset()
+    # One tuple, replaced as a whole, as other threads ask at any time.
+    known: tuple[int, frozenset[int]] = -1, frozenset()
 
 
 def check_loss(loss: Any) -> None:
     """Refuse an object that cannot be the loss of a tape."""
     # Each turn of a loop asks; whether it has a gradient is all that can change.
-    state = session.generation, session.with_grad.changes
-    if loss.__class__ is Field and _Checked.state == state and loss.number in _Checked.numbers:
+    changes, numbers = _Checked.known
+    if changes != session.with_grad.changes:
+        numbers = frozenset()
+    elif loss.__class__ is Field and loss.number in numbers:
         return
     _check_loss(loss)
-    state = session.generation, session.with_grad.changes  # it may have been lent one
-    known = _Checked.numbers if _Checked.state == state else frozenset()
-    _Checked.state, _Checked.numbers = state, known | {loss.number}
+    if changes != session.with_grad.changes:  # it may have been lent one
+        numbers = frozenset()
+    _Checked.known = session.with_grad.changes, numbers | {loss.number}
 
 
 def _check_loss(loss: Any) -> None:
@@ -142,17 +146,27 @@ def start_from(f: Any, seed: Any) -> None:
         f.adjoint.from_numpy(seed)
 
 
-def set_number(f: Field, number: int) -> None:
-    """Set all elements, as `fill` does."""
+def statement(depth: int) -> Any:
+    """Return the user's statement, as writers of fields are noted: that many calls further out, or more."""
+    frame: Any = sys._getframe(depth + 1)
+    while IS_OWN[frame.f_code.co_filename] and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def set_number(f: Field, number: int, writer: Any) -> None:
+    """Set all elements, as `fill` does in that statement."""
     # Nobody to tell, and nothing to convert: a tape begins and ends with this.
     if session.recorders or f.tree is not None:
         f.fill(number)
         return
-    f.storage.fill(number)
+    storage: Any = f._storage
+    host = storage.__class__ is HostStorage and session._device is HOST
+    if host and storage.is_number and not closed[0]:
+        storage.flat[0] = number
+    else:
+        f.storage.fill(number)
     session.clock = now = session.clock + 1
-    # 0 is this function; the user's statement is further out.
-    frame: Any = sys._getframe(1)
-    while IS_OWN[frame.f_code.co_filename] and frame.f_back is not None:
-        frame = frame.f_back
-    writer = frame.f_code, frame.f_lasti
-    f.versions.filled(now, writer, dirty=number != 0 or f._exported)
+    v = f.versions  # as `Versions.filled`, without a call
+    v.latest = v.whole = now
+    v.writer, v.cuts, v.dirty = writer, None, number != 0 or f._exported

@@ -28,6 +28,7 @@ from diffsim.ir.op import Tracked
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked
 from diffsim.runtime.fields.read_values import Provenance
+from diffsim.runtime.memory.storage import HostStorage
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
@@ -162,13 +163,25 @@ def no_dual(f: Field | StructField) -> ArgumentError:
     )
 
 
+def is_plain_number(f: Field) -> bool:
+    """Return whether `f.storage.flat[0]` is all of a field, and nobody else sees it."""
+    storage = f.storage
+    if not isinstance(storage, HostStorage) or f._exported:
+        return False
+    return storage.is_number and f.tree is None
+
+
+_Known = tuple[int, list[tuple["Versions", Any]], list[tuple["Versions", weakref.ref["Field"]]]]
+
+
 class _Gradients:
     """The gradients of all fields."""
 
     def __init__(self) -> None:
-        # As of how many changes, and versions, which are objects of their own: they keep no field alive.
-        # One tuple, replaced as a whole, as other threads ask at any time.
-        self._known: tuple[int, list[tuple[Versions, weakref.ref[Field]]]] = -1, []
+        # As of how many changes: single numbers, which need no calls, and others. Versions, and memory, are
+        # objects of their own: they keep no field alive. One tuple, replaced as a whole, as other threads
+        # ask at any time.
+        self._known: _Known = -1, [], []
 
     def clear(self) -> None:
         """Set those to 0 that may hold anything else."""
@@ -176,10 +189,20 @@ class _Gradients:
         changes, known = session.with_grad.changes, self._known
         if changes != known[0]:
             found = (f.adjoint for f in members(session.with_grad))
-            made = [(g.versions, weakref.ref(g)) for g in found if g is not None]
-            known = self._known = changes, made
-        for versions, ref in known[1]:
-            if versions.dirty and (g := ref()) is not None:
+            numbers, others = [], []
+            for g in found:
+                if g is not None and is_plain_number(g):
+                    numbers.append((g.versions, g.storage.flat))
+                elif g is not None:
+                    others.append((g.versions, weakref.ref(g)))
+            known = self._known = changes, numbers, others
+        for v, flat in known[1]:
+            if v.dirty:  # as `Field.clear`, without calls
+                flat[0] = 0
+                session.clock = v.latest = v.whole = session.clock + 1
+                v.writer, v.cuts, v.dirty = None, None, False
+        for v, ref in known[2]:
+            if v.dirty and (g := ref()) is not None:
                 g.clear()
 
 

@@ -277,6 +277,7 @@ class SharedMemory:
                 hint="give a copy, x.to_numpy(), and take the result back with x.from_numpy(array)",
             )
         self._exported = True
+        session.with_grad.changes += 1  # a gradient's zeros may not last from now on
         self.versions.may_be_nonzero()
         session.exported.add(self)  # launches look there for memory that arrays share
 

@@ -312,9 +312,11 @@ class HostStorage:
 
     Attributes:
         array: them as an array of shape `shape` + (components,).
+        is_number: whether it is a single f32 or f64, that `flat[0]` reads and sets.
     """
 
     device: MemorySpace = HOST
+    is_number = False
 
     def __init__(self, layout: StorageLayout) -> None:
         """Allocate, all zeros.
@@ -332,7 +334,7 @@ class HostStorage:
         self.flat: Any = scalars_of(flat)
         self.array = layout.view(flat)
         self.address = int(flat.ctypes.data)
-        self._is_number = layout.count == 1 and layout.dtype in (f32, f64)
+        self.is_number = layout.count == 1 and layout.dtype in (f32, f64)
 
     # The defaults bind the globals: they are still there when modules are torn down at the end of the
     # process.
@@ -360,7 +362,7 @@ class HostStorage:
     def fill(self, value: Any) -> None:
         if closed[0]:
             wait()
-        if self._is_number and value.__class__ in (int, float):
+        if self.is_number and value.__class__ in (int, float):
             self.flat[0] = value  # a quarter of what NumPy takes
         else:
             self.array[...] = value
