@@ -106,7 +106,6 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
         AutodiffError: and its kind, at the end of the block (or in `backward`): a gradient in `grad_check`
             differs, or the block cannot be replayed.
 
-
     Example:
         x = ds.field(ds.f32, shape=3, needs_grad=True)
         loss = ds.field(ds.f32, shape=(), needs_grad=True)
