@@ -2,6 +2,8 @@
 
 Kernels over fields are compiled through diffsim's own IR and LLVM, and differentiated exactly: a gradient
 is right, or it is refused with an error that names the line.
+
+Examples in docstrings suppose `import diffsim as ds` and `import numpy as np`.
 """
 
 import importlib

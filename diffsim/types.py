@@ -1,6 +1,5 @@
 """Types, and annotations for arguments; the scalar types are also names of diffsim itself.
 
-import diffsim as ds
 vec3 = ds.types.vector(3, ds.f32)
 
 @ds.kernel

@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 class CheckpointPlan:
-    """The schedule of a checkpointed rollout, which is made step by step as it is iterated."""
+    """The schedule of a checkpointed rollout, made by `ds.ad.checkpoint_plan` step by step as it is iterated."""
     def __init__(self, n_steps: int, options: dict[str, Any], *, disk: bool) -> None: ...
     def __iter__(self) -> Iterator[Any]: ...
     n_steps: Any
@@ -26,7 +26,7 @@ class CheckpointPlan:
     def plot(self, ax: Any = ...) -> Any:
         """Draw what is run from left to right, steps downward, and below it the memory that is held."""
 class CheckpointStats:
-    """Cost of a checkpointed rollout; the counts go on during the backward pass."""
+    """The cost of a rollout; made by `ds.ad.checkpoint`. The counts go on during the backward pass."""
     def __init__(self, snapshot_bytes: int) -> None: ...
     snapshots: Any
     snapshot_bytes: Any
@@ -44,7 +44,7 @@ class FwdMode:
     def tangents(self, y: Any) -> Any:
         """Return the tangents of a field's values, or of a value that a kernel returned in the block."""
 class Recorded:
-    """A number, vector or matrix that a kernel returned while a tape was recording, or made of such."""
+    """A number, vector or matrix on a tape: made by a kernel that returned it, or computed from such ones."""
     def __init__(self, value: Any, tape: Any) -> None: ...
     def __abs__(self) -> Any: ...
     def __add__(self, other: Any, /) -> Any: ...

@@ -31,7 +31,7 @@ _LEAST_TAPE = 1024
 
 
 class CheckpointStats:
-    """Cost of a checkpointed rollout; the counts go on during the backward pass.
+    """The cost of a rollout; made by `ds.ad.checkpoint`. The counts go on during the backward pass.
 
     Attributes:
         snapshots: most states that were held in memory at once.

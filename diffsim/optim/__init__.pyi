@@ -37,7 +37,7 @@ class Adam:
     def step(self) -> None:
         """Move all parameters once, by the gradients that their fields hold now."""
 class Minimum:
-    """The result of a minimisation; callbacks get it while it runs."""
+    """The result of a minimisation; made by `ds.optim.minimize`, whose callbacks get it while it runs."""
     def __init__(self, loss: float = ..., losses: list[float] = ..., evaluations: int = ..., converged: bool = ..., message: str = ..., interrupted: bool = ...) -> None: ...
     loss: float
     losses: Any
@@ -70,7 +70,7 @@ class Optimizer:
     def step(self) -> None:
         """Move all parameters once, by the gradients that their fields hold now."""
 class Run:
-    """The result of a training; callbacks get it while it runs."""
+    """The result of a training; made by `ds.optim.train`, whose callbacks get it while it runs."""
     def __init__(self, losses: list[float] = ..., best_loss: float = ..., best_iteration: int = ..., seconds: float = ..., interrupted: bool = ...) -> None: ...
     losses: Any
     best_loss: float

@@ -40,7 +40,7 @@ _LIMITS = {"L-BFGS-B": {"maxfun": 10**9}, "TNC": {"maxfun": 10**9}}
 
 @dataclass
 class Minimum(Explained):
-    """The result of a minimisation; callbacks get it while it runs.
+    """The result of a minimisation; made by `ds.optim.minimize`, whose callbacks get it while it runs.
 
     Attributes:
         loss: the lowest one, at the values that the fields have now.

@@ -41,7 +41,7 @@ from diffsim.runtime.session import session
 
 @dataclass
 class Run(Explained):
-    """The result of a training; callbacks get it while it runs.
+    """The result of a training; made by `ds.optim.train`, whose callbacks get it while it runs.
 
     Attributes:
         losses: of each iteration, those before a resume too.

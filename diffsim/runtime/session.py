@@ -62,8 +62,8 @@ _ARCHS = {
 }
 _ARCH_EXAMPLES = {
     "cpu": "ds.init(arch=ds.cpu)\nprint(ds.device_info())  # prints: the CPU",
-    "cuda": "ds.init(arch=ds.cuda)\nprint(ds.device_info())  # prints: NVIDIA...",
-    "gpu": "ds.init(arch=ds.gpu)\nprint(ds.device_info())  # prints: NVIDIA...",
+    "cuda": "ds.init(arch=ds.cuda)\nprint(ds.device_info())  # prints: GPU 0 (...",
+    "gpu": "ds.init(arch=ds.gpu)\nprint(ds.device_info())  # prints: GPU 0 (...",
     "python": "ds.init(arch=ds.python)\nprint(ds.device_info())  # prints: Python...",
 }
 # `gpu` is no backend: it means cuda, or with a warning the CPU.

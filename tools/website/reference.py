@@ -88,7 +88,8 @@ def _index() -> str:
         "# Reference: all names",
         "",
         "For whoever knows a name and wants its arguments. Each public name with the first line of its "
-        "description; the descriptions are those that `help()` shows.",
+        "description; the descriptions are those that `help()` shows. Their examples suppose "
+        "`import diffsim as ds` and `import numpy as np`.",
     ]
     for page, things in entries().items():
         lines += ["", f"## {PAGES[page]}", "", "| name | what it is |", "|---|---|"]
@@ -101,7 +102,8 @@ def _index() -> str:
 def _page(page: str, things: dict[str, Any]) -> str:
     parts = [f"# {PAGES[page]}\n"]
     if page in MODULES:
-        parts.append(to_markdown(inspect.getdoc(getattr(diffsim, page)) or ""))
+        # Not `inspect.getdoc`, which takes the indentation of code that follows the first line.
+        parts.append(to_markdown(getattr(diffsim, page).__doc__ or ""))
     for names, thing in _groups(things):
         parts.append(_entry(names, thing))
     return "\n".join(parts)
@@ -112,13 +114,16 @@ def _groups(things: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
     groups: dict[int, list[str]] = {}
     for name, thing in things.items():
         described = isinstance(thing, type) or _doc(thing) != inspect.getdoc(type(thing))
+        described &= not isinstance(thing, str)
         groups.setdefault(id(thing) if described else id(type(thing)), []).append(name)
     for names in groups.values():
         yield names, things[names[0]]
 
 
 def _doc(thing: Any) -> str:
-    if isinstance(thing, bool | int | float | str | tuple):
+    if isinstance(thing, str):
+        return "A level of messages, for `ds.set_logging_level`."
+    if isinstance(thing, bool | int | float | tuple):
         return f"The constant {thing!r}."
     return inspect.getdoc(thing) or ""
 
@@ -167,6 +172,8 @@ def _members(owner: str, cls: type) -> list[str]:
             continue
         if any(getattr(base, name, None) is member for base in bases):
             continue  # its base's entry describes it
+        if not next(c for c in cls.__mro__ if name in vars(c)).__module__.startswith("diffsim"):
+            continue  # Python's own, as those of `argparse`
         doc = inspect.getdoc(member) or ""
         is_ours = callable(member) or isinstance(member, property)
         if not is_ours or not doc.strip():

@@ -30,6 +30,7 @@ from diffsim.lang.host.signatures import checked_methods, need_number, need_size
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types import linalg
 from diffsim.lang.types.arrays import OPERATORS, answers, checked_index, no_element, same_shape
+from diffsim.parameters import signature_of
 from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entries, entry
 
@@ -77,6 +78,7 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
 
     _public = " ".join((*_PUBLIC, *_MAKERS, *linalg.METHODS))
 
+    __signature__ = signature_of("arr, dt=None")  # the others are diffsim's own
     __slots__ = ("at", "entries", "owner", "provenance", "typed")
     __array_priority__ = 100  # NumPy's older protocol: `array * vector` then asks the vector
     entries: np.ndarray

@@ -34,7 +34,7 @@ from diffsim.tracebacks import entries
     but="__init__ __copy__ __deepcopy__ __reduce__ follows belongs_to receive take in_field apply"
 )
 class Recorded(Tracked, metaclass=PublicNames):
-    """A number, vector or matrix that a kernel returned while a tape was recording, or made of such.
+    """A number, vector or matrix on a tape: made by a kernel that returned it, or computed from such ones.
 
     `+ - * / **`, `abs`, comparisons and functions such as `ds.sin` take it, `field[i] = r` stores it, and
     a kernel takes it as an argument: all of this is differentiated. `r.value` is the plain number (or
