@@ -33,7 +33,15 @@ _MOST_CALLERS = 2
 
 
 class Span:
-    """A stretch of the user's source: file, 1-based lines, 0-based columns in bytes, who inlined it."""
+    """A stretch of the user's source: file, 1-based lines, 0-based columns in bytes, who inlined it.
+
+    Example:
+        x = ds.field(ds.f32, shape=3)
+        try:
+            x[7] = 1.0
+        except ds.AccessError as error:
+            print(error.span.line, error.span.source().strip())  # prints: 3 x[7] = 1.0
+    """
 
     __slots__ = ("col", "end_col", "end_line", "file", "line", "parent", "where")
 
@@ -75,7 +83,18 @@ class Span:
         return found
 
     def text(self) -> str:
-        """Write the place as `File "...", line N`, the source line and carets; then the callers' lines."""
+        """Write the place as `File "...", line N`, the source line and carets; then the callers' lines.
+
+        Example:
+            x = ds.field(ds.f32, shape=3)
+            try:
+                x[7] = 1.0
+            except ds.AccessError as error:
+                print(error.span.text())
+            # prints:   File "...", line 3
+            # prints:     x[7] = 1.0
+            # prints:     ^^^^
+        """
         shown = [span._line() for span in self._and_callers()]
         if len(shown) > 2 * _MOST_CALLERS:  # a func that calls itself
             left_out = f"  {len(shown) - 2 * _MOST_CALLERS} more calls like these"
@@ -103,11 +122,27 @@ class Span:
         return "\n".join(lines)
 
     def source(self) -> str:
-        """Return its first line; empty if there is no such file or line."""
+        """Return its first line; empty if there is no such file or line.
+
+        Example:
+            x = ds.field(ds.f32, shape=3)
+            try:
+                x[7] = 1.0
+            except ds.AccessError as error:
+                print(error.span.source().strip())  # prints: x[7] = 1.0
+        """
         return linecache.getline(self.file, self.line).rstrip("\n")
 
     def columns(self) -> tuple[int, int]:
-        """Return the columns in characters, 0-based: of the first line, and behind the end in the last."""
+        """Return the columns in characters, 0-based: of the first line, and behind the end in the last.
+
+        Example:
+            x = ds.field(ds.f32, shape=3)
+            try:
+                x[7] = 1.0
+            except ds.AccessError as error:
+                print(error.span.columns())  # prints: (4, 8)
+        """
         start = _characters(self.source(), self.col)
         if self.end_col is None:
             return start, start
@@ -115,7 +150,11 @@ class Span:
 
     @staticmethod
     def of_caller() -> Span | None:
-        """Return the innermost line of the running Python program that is not diffsim's own."""
+        """Return the innermost line of the running Python program that is not diffsim's own.
+
+        Example:
+            print(ds.errors.Span.of_caller().line)  # prints: 1
+        """
         return Caller().span()
 
 
@@ -571,19 +610,30 @@ class InternalError(DiffsimError):
 
 __all__ = [
     "AccessError",
+    "ArgumentError",
     "AutodiffError",
     "BackendError",
+    "CheckError",
     "DiffsimError",
+    "DtypeError",
     "FieldError",
+    "FileError",
     "GlobalDataAccessError",
     "InternalError",
+    "KernelArithmeticError",
+    "KernelAssertionError",
     "KernelNameError",
+    "KernelOverflowError",
     "KernelSimplicityError",
     "KernelStateError",
     "KernelSyntaxError",
     "KernelTypeError",
+    "KernelZeroDivisionError",
     "MissingGradientError",
+    "MissingPackageError",
     "OperationError",
+    "OptionError",
+    "OutOfMemoryError",
     "SolveError",
     "Span",
     "UnknownAttributeError",

@@ -21,7 +21,7 @@ from diffsim.tools.progress_bar import Progress
 from tests.support.printed import is_as_promised, promised_lines
 from tests.support.source import make
 
-MODULES = "ad algorithms linalg math optim profiler tools torch types jax ui".split()
+MODULES = [n for n in dir(ds) if isinstance(getattr(ds, n), types.ModuleType)]
 EXAMPLE = re.compile(r"^Example:\n((?:    .*\n?|\n)+)", re.MULTILINE)
 NEEDS = {
     "scipy": r"import scipy|ds\.linalg\.Sparse|optim\.minimize",

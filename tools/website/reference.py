@@ -41,6 +41,7 @@ PAGES = {
     "linalg": "ds.linalg",
     "algorithms": "ds.algorithms",
     "tools": "ds.tools",
+    "ui": "ds.ui",
     "profiler": "ds.profiler",
     "torch": "ds.torch",
     "jax": "ds.jax",
