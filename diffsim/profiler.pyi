@@ -4,6 +4,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -17,19 +18,116 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 def clear_kernel_profiler_info() -> None:
-    """Forget all launches that were measured."""
+    """Forget all launches that were measured.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.clear_kernel_profiler_info()
+        print(ds.profiler.get_kernel_profiler_total_time())  # prints: 0.0
+    """
 def clear_scoped_profiler_info() -> None:
-    """Forget how long compilations took."""
+    """Forget how long compilations took.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.clear_scoped_profiler_info()
+        ds.profiler.print_scoped_profiler_info()
+        # prints: ...
+    """
 def get_kernel_profiler_total_time() -> float:
-    """Return the time of all launches that were measured [s]."""
+    """Return the time of all launches that were measured [s].
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        print(ds.profiler.get_kernel_profiler_total_time() > 0.0)  # prints: True
+    """
 def print_kernel_profiler_info(mode: str = ...) -> None:
-    """Print the times of all kernels."""
+    """Print the times of all kernels.
+
+    Args:
+        mode: "count": a line for each kernel; "trace": one for each launch, in their order.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.print_kernel_profiler_info()
+        # prints: ...
+        # prints: double...
+        # prints: ...
+    """
 def print_scoped_profiler_info() -> None:
-    """Print how long the compilation of each kernel took."""
+    """Print how long the compilation of each kernel took.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        ds.profiler.print_scoped_profiler_info()
+        # prints: ...
+        # prints: ...double...
+        # prints: ...
+    """
 def query_kernel_profiler_info(name: Any) -> Any:
-    """Return the times of the kernel of this name: `counter`, `min`, `max`, `avg` [ms]."""
+    """Return the times of the kernel of this name: `counter`, `min`, `max`, `avg` [ms].
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        found = ds.profiler.query_kernel_profiler_info("double")
+        print(found.counter, found.min <= found.avg <= found.max)  # prints: 2 True
+    """
 def table() -> Any:
-    """Return the times of all kernels so far: it prints as a table, and has `plot()`."""
+    """Return the times of all kernels so far: it prints as a table, and has `plot()`.
+
+    Example:
+        ds.init(kernel_profiler=True)
+
+        @ds.kernel
+        def double(a: ds.f32) -> ds.f32:
+            return 2.0 * a
+
+        double(1.5)
+        double(2.5)
+        print("double" in str(ds.profiler.table()))  # prints: True
+    """
 
 __all__ = [
     "clear_kernel_profiler_info",

@@ -4,6 +4,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -32,9 +33,49 @@ from diffsim import int64 as int64
 from diffsim import int8 as int8
 M = TypeVar('M', covariant=True, default=Any)
 matrix: TypeAlias = Matrix[N, M, D]
+"""Make the type of matrices of n rows and m columns.
+
+For type checkers it is written `ds.types.matrix[Literal[2], Literal[3], ds.f32]`.
+
+Args:
+    n: number of rows.
+    m: number of columns.
+    dtype: the scalar type of the elements; the default float if left out.
+
+Raises:
+    FieldError: a size or a type that matrices cannot have.
+
+Example:
+    mat2 = ds.types.matrix(2, 2, ds.f32)
+    rotation = mat2(0.0, -1.0, 1.0, 0.0)
+    print(rotation @ ds.Vector([1.0, 0.0]))  # prints: [0.0, 1.0]
+"""
 
 class ndarray(Protocol[D, N]):
-    """Annotate a NumPy array or `ds.ndarray`: bare, or `ndarray[ds.f32, Literal[1]]` with type and axes."""
+    """Annotate a NumPy array or `ds.ndarray`, passed without a copy.
+
+    An array of NumPy has no vectors: its last axes are those of an element.
+
+    Args:
+        dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
+        ndim: number of axes (without those of the element); any if left out.
+        element_dim: 0 for numbers, 1 for vectors, 2 for matrices; any if left out.
+        element_shape: (n,) for vectors, (n, m) for matrices; any if left out.
+        field_dim: as in Taichi, an earlier name of `ndim` that is refused.
+        needs_grad: True refuses arrays without a gradient.
+        boundary: "unsafe": indices are inside the array, which `debug=True` checks; "clamp": an index
+            outside it means the nearest one inside.
+
+    Example:
+        @ds.kernel
+        def total(a: ds.types.ndarray(ds.f32, ndim=1)) -> ds.f32:
+            s = 0.0
+            for i in range(a.shape[0]):
+                s += a[i]
+            return s
+
+        print(total(np.arange(4, dtype=np.float32)))  # prints: 6.0
+    """
     @property
     def shape(self) -> tuple[int, ...]: ...
     def __getitem__(self, index: Any, /) -> Any: ...
@@ -42,9 +83,60 @@ class ndarray(Protocol[D, N]):
     def __iter__(self) -> Any: ...
 
 sparse_matrix_builder: TypeAlias = Any
+"""Annotate an argument that the kernel is compiled for: a field, a constant, a function, an object.
+
+Written `x: ds.template()`, or `x: ds.template`, as type checkers want it. The kernel is compiled anew for
+each field or value that it gets. What a func does to a parameter `x: ds.template()` happens to the
+caller's variable.
+
+Args:
+    tensor: taken and ignored, as by Taichi.
+    dim: likewise.
+
+Example:
+    @ds.kernel
+    def double(x: ds.template()):
+        for i in x:
+            x[i] *= 2.0
+
+    a = ds.field(ds.f32, shape=3)
+    a.fill(1.5)
+    double(a)
+    print(a[0])  # prints: 3.0
+"""
 def struct(**members: Any) -> Any:
-    """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`."""
+    """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
+
+    Args:
+        members: the type of each member: scalar, vector, matrix or struct; `__struct_methods` is a
+            dictionary of functions that are its methods.
+
+    Example:
+        ball = ds.types.struct(pos=ds.types.vector(2, ds.f32), radius=ds.f32)
+        print(ball(radius=2.0).radius)  # prints: 2.0
+    """
 template: TypeAlias = Any
+"""Annotate an argument that the kernel is compiled for: a field, a constant, a function, an object.
+
+Written `x: ds.template()`, or `x: ds.template`, as type checkers want it. The kernel is compiled anew for
+each field or value that it gets. What a func does to a parameter `x: ds.template()` happens to the
+caller's variable.
+
+Args:
+    tensor: taken and ignored, as by Taichi.
+    dim: likewise.
+
+Example:
+    @ds.kernel
+    def double(x: ds.template()):
+        for i in x:
+            x[i] *= 2.0
+
+    a = ds.field(ds.f32, shape=3)
+    a.fill(1.5)
+    double(a)
+    print(a[0])  # prints: 3.0
+"""
 from diffsim import u1 as u1
 from diffsim import u16 as u16
 from diffsim import u32 as u32
@@ -55,6 +147,24 @@ from diffsim import uint32 as uint32
 from diffsim import uint64 as uint64
 from diffsim import uint8 as uint8
 vector: TypeAlias = Vector[N, D]
+"""Make the type of vectors of n scalars.
+
+The type makes vectors, `vec3(1, 2, 3)`, fields and arrays of them, and annotates arguments and members.
+For type checkers it is written `ds.types.vector[Literal[3], ds.f32]`.
+
+Args:
+    n: number of elements.
+    dtype: their scalar type; the default float if left out.
+
+Raises:
+    FieldError: a size or a type that vectors cannot have.
+
+Example:
+    vec3 = ds.types.vector(3, ds.f32)
+    x = vec3.field(shape=8)
+    x[0] = vec3(1.0, 2.0, 3.0)
+    print(x[0].norm_sqr())  # prints: 14.0
+"""
 
 __all__ = [
     "f16",

@@ -5,6 +5,7 @@ from __future__ import annotations
 _COMMON = """\
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -40,6 +41,16 @@ D = TypeVar("D", covariant=True, default=Any)
 DType: TypeAlias = type[float] | type[int] | type[bool] | type[_Tensor] | _Tensor
 _Arch: TypeAlias = Arch
 """,
+    "ad": _COMMON.replace(
+        "Literal, TypeAlias", "Concatenate, Generic, Literal, ParamSpec, TypeAlias, overload"
+    ).replace("import Self", "import Self, TypeVar")
+    + _OF_OTHERS
+    + """
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R", covariant=True)
+S = TypeVar("S")
+""",
     "*": _COMMON.replace("import Self", "import Self, TypeVar") + _OF_OTHERS,
     "tools": "import argparse\n"
     + _COMMON.replace("import Self", "import Self, TypeVar")
@@ -62,41 +73,38 @@ NAMES = {"Root": "Node", "NodeLike": "Node", "StructType": "Any"}
 # Classes that fields are instances of, without being derived from them.
 OF_FIELDS = {"MatrixField", "Ndarray", "ScalarField"}
 
-_KERNEL = '''
+_KERNEL = """
 class Kernel(Generic[P, R]):
-    """A compiled function over fields; made by `@ds.kernel`."""
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def __get__(self, obj: None, owner: Any = ...) -> Self: ...
     @overload
     def __get__(self: Kernel[Concatenate[S, Q], R], obj: S, owner: Any = ...) -> Kernel[Q, R]: ...
     @property
-    def grad(self) -> _GradKernel[P]:
-        """The adjoint: `kernel.grad(...)`, with the arguments of the launch it belongs to."""
-    def ir(self, *, after: str | None = ...) -> str: ...
-    def llvm(self) -> str: ...
-    def ptx(self, arch: str = ...) -> str: ...
-    def jvp(self, *args: Any, **kwargs: Any) -> Any: ...
-    def show(self, *args: Any, **kwargs: Any) -> Any: ...
-    def specialize(self, *args: Any, **kwargs: Any) -> Any: ...
+    def grad(self) -> _Derivative[P]: ...
+    @property
+    def jvp(self) -> _Derivative[P]: ...
+    def ir(self, after: str = ..., args: tuple[Any, ...] = ...) -> str: ...
+    def llvm(self, args: tuple[Any, ...] = ...) -> str: ...
+    def ptx(self, sm: int = ..., args: tuple[Any, ...] = ...) -> str: ...
+    def show(self, path: Any = ..., args: tuple[Any, ...] = ...) -> None: ...
+    def specialize(self, args: tuple[Any, ...], *, by_field: bool = ...) -> Any: ...
 
-class _GradKernel(Generic[P]):
+class _Derivative(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-    def ir(self, *, after: str | None = ...) -> str: ...
-    def llvm(self) -> str: ...
-    def ptx(self, arch: str = ...) -> str: ...
-'''
-_DECORATE_KERNEL = '''
+    def ir(self, after: str = ..., args: tuple[Any, ...] = ...) -> str: ...
+    def llvm(self, args: tuple[Any, ...] = ...) -> str: ...
+    def ptx(self, sm: int = ..., args: tuple[Any, ...] = ...) -> str: ...
+"""
+_DECORATE_KERNEL = """
 @overload
-def kernel(fn: Callable[P, R]) -> Kernel[P, R]:
-    """Decorate a function so that it is compiled and run over fields."""
+def kernel(fn: Callable[P, R]) -> Kernel[P, R]: ...
 @overload
 def kernel(fn: None = ..., *, simplicity: str | None = ...) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
-'''
+"""
 _OPTIONS = "order: Any = ..., name: str = ..., offset: Any = ..., needs_grad: bool = ..., needs_dual: bool = ..., layout: Any = ..."
-_VECTOR = f'''
+_VECTOR = f"""
 class Vector(_Tensor, Generic[N, D]):
-    """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
     @overload
     def __init__(self, arr: Iterable[Any], dt: DType | None = ...) -> None: ...
     @overload
@@ -113,7 +121,7 @@ class Vector(_Tensor, Generic[N, D]):
     @overload
     @staticmethod
     def ndarray(*, shape: Any, **options: Any) -> Field: ...
-'''
+"""
 _MAKERS = """
     @staticmethod
     def zero(dt: DType, n: int{m}) -> {cls}[Any, Any{any}]: ...
@@ -127,9 +135,8 @@ _VECTOR += (
     def unit(n: int, i: int, dt: DType | None = ...) -> Vector[Any, Any]: ...
 """
 )
-_MATRIX = f'''
+_MATRIX = f"""
 class Matrix(_Tensor, Generic[N, M, D]):
-    """`ds.Matrix([[a, b], [c, d]])` makes a matrix of numbers, `ds.Matrix([x, y])` a vector."""
     @overload
     def __init__(self, arr: Iterable[Any], dt: DType | None = ...) -> None: ...
     @overload
@@ -156,11 +163,10 @@ class Matrix(_Tensor, Generic[N, M, D]):
     def cols(cols: Iterable[Any]) -> Matrix[Any, Any, Any]: ...
     @staticmethod
     def unit(n: int, i: int, dt: DType | None = ...) -> Vector[Any, Any]: ...
-''' + _MAKERS.format(m=", m: int | None = ...", cls="Matrix", any=", Any")
-_STRUCT = '''
+""" + _MAKERS.format(m=", m: int | None = ...", cls="Matrix", any=", Any")
+_STRUCT = """
 @dataclass_transform()
 class Struct:
-    """`ds.Struct(pos=p, mass=1.0)` makes a struct, `ds.Struct.field({"mass": ds.f32}, shape=n)` a field."""
     def __init__(self, members: Mapping[str, Any] = ..., **more: Any) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
     def to_dict(self) -> dict[str, Any]: ...
@@ -170,53 +176,55 @@ class Struct:
     @overload
     @classmethod
     def field(cls, *, shape: Any = ..., name: str = ..., offset: Any = ..., needs_grad: bool = ..., needs_dual: bool = ..., layout: Any = ...) -> StructField: ...
-'''
+"""
 
-_DECORATOR = '''
-def {name}(fn: F) -> F:
-    """{doc}"""
-'''
-_FIELD = f'''
+_FIELD = f"""
 @overload
-def field(dtype: DType | None = ..., shape: Any = ..., {_OPTIONS}) -> Field:
-    """Make a field of numbers, vectors or matrices."""
+def field(dtype: DType | None = ..., shape: Any = ..., {_OPTIONS}) -> Field: ...
 @overload
 def field(dtype: type[Any], shape: Any = ..., {_OPTIONS}) -> StructField: ...
-'''
-_DATACLASS = '''
+"""
+_DATACLASS = """
 @dataclass_transform()
-def dataclass(cls: type[T]) -> type[T]:
-    """Decorate a class whose annotations are the members of a struct, and its functions methods."""
-'''
-_NDARRAY = '''
+def dataclass(cls: type[T]) -> type[T]: ...
+"""
+_NDARRAY = """
 class ndarray(Protocol[D, N]):
-    """Annotate a NumPy array or `ds.ndarray`: bare, or `ndarray[ds.f32, Literal[1]]` with type and axes."""
     @property
     def shape(self) -> tuple[int, ...]: ...
     def __getitem__(self, index: Any, /) -> Any: ...
     def __setitem__(self, index: Any, value: Any, /) -> None: ...
     def __iter__(self) -> Any: ...
-'''
-_STATIC = '''
+"""
+_STATIC = """
 @overload
-def static(x: T, /) -> T:
-    """Evaluate while compiling: unrolls `for i in ds.static(range(3))`, decides `if ds.static(flag)`."""
+def static(x: T, /) -> T: ...
 @overload
 def static(x: Any, *xs: Any) -> tuple[Any, ...]: ...
-'''
+"""
 
+_GRAD_REPLACED = """
+class _GradReplaced(Generic[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def __get__(self, obj: None, owner: Any = ...) -> Self: ...
+    @overload
+    def __get__(self: _GradReplaced[Concatenate[S, Q], R], obj: S, owner: Any = ...) -> _GradReplaced[Q, R]: ...
+    def grad(self, *args: P.args, **kwargs: P.kwargs) -> None: ...
+
+def grad_replaced(func: Callable[P, R]) -> _GradReplaced[P, R]: ...
+"""
 REPLACED = {
     ("", "Kernel"): _KERNEL,
     ("", "Matrix"): _MATRIX,
     ("", "Struct"): _STRUCT,
     ("", "Vector"): _VECTOR,
     ("", "dataclass"): _DATACLASS,
-    ("", "data_oriented"): "def data_oriented(cls: C) -> C:\n"
-    '    """Decorate a class whose methods are kernels or funcs."""',
+    ("", "data_oriented"): "def data_oriented(cls: C) -> C: ...",
     ("", "field"): _FIELD,
     ("", "kernel"): _DECORATE_KERNEL,
     ("", "static"): _STATIC,
-    ("", "stop_grad"): 'def stop_grad(x: T) -> T:\n    """The value itself, with derivative 0."""',
+    ("", "stop_grad"): "def stop_grad(x: T) -> T: ...",
     # Bare, in an annotation: whatever the caller passes.
     ("", "template"): "template: TypeAlias = Any",
     (
@@ -233,16 +241,8 @@ REPLACED = {
         "matrix",
     ): "M = TypeVar('M', covariant=True, default=Any)\nmatrix: TypeAlias = Matrix[N, M, D]",
     ("ad", "no_grad"): "no_grad: Any",
-    ("ad", "grad_replaced"): "def grad_replaced(func: F) -> F:\n"
-    '    """Decorate a Python function that launches kernels and has a gradient of its own."""',
-    **{
-        ("", name): _DECORATOR.format(name=name, doc=doc)
-        for name, doc in {
-            "func": "Decorate a function so that kernels (and other funcs) can call it.",
-            "pyfunc": "Decorate a function that kernels call, and Python as well.",
-            "real_func": "Decorate a function for kernels whose parameters and result all have types.",
-        }.items()
-    },
+    ("ad", "grad_replaced"): _GRAD_REPLACED,
+    **{("", name): f"def {name}(fn: F) -> F: ..." for name in ("func", "pyfunc", "real_func")},
 }
 
 _GETATTR = "def __getattr__(self, name: str) -> Any: ..."

@@ -3,14 +3,15 @@
     python tools/write_stubs.py           # write them
     python tools/write_stubs.py --check   # fail if one is out of date
 
-They are made of what the running package says: the names that `dir` shows, signatures, annotations and the
-first line of each docstring. `tools/stub_parts.py` has what only a type checker needs. See docs/adr/0065.
+They are made of what the running package says: the names that `dir` shows, signatures, annotations and
+docstrings. `tools/stub_parts.py` has what only a type checker needs. See docs/adr/0065.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import functools
 import inspect
 import re
@@ -59,9 +60,11 @@ SPECIAL = (
     OPERATORS
     | UNARY
     | set(
-        "__call__ __enter__ __exit__ __getitem__ __setitem__ __iter__ __len__ __contains__ __array__".split()
+        "__call__ __enter__ __exit__ __getitem__ __setitem__ __iter__ __len__ __contains__ __array__ "
+        "__dlpack__ __dlpack_device__".split()
     )
 )
+HEAD = re.compile(r"^( *)(def|class) (\w+).*:(?: \.\.\.)?$", re.MULTILINE)
 KNOWN = set(
     "Any Callable Iterable Iterator Mapping Sequence Literal None bool int float str bytes tuple list dict "
     "set type object slice Path PathLike Self T F C P R Field Tape Kernel Matrix Vector StructField Arch "
@@ -93,7 +96,7 @@ def write(module: str) -> str:
 def _entry(module: str, name: str, thing: Any) -> str:
     """The declaration of one public name."""
     if (module, name) in REPLACED:
-        return REPLACED[module, name]
+        return _documented(REPLACED[module, name], name, thing)
     if module and getattr(ds, name, None) is thing:
         return f"from diffsim import {name} as {name}"
     if isinstance(thing, types.ModuleType):
@@ -101,16 +104,18 @@ def _entry(module: str, name: str, thing: Any) -> str:
     if isinstance(thing, type):
         if issubclass(thing, Exception) and thing.__module__ == "diffsim.errors":
             return f"from diffsim.errors import {name} as {name}"
-        return _class(name, thing)
+        return _class(name, thing, getattr(ds, module) if module else ds)
     if isinstance(thing, ScalarType):
-        return f"{name}: TypeAlias = {'bool' if thing.is_bool else 'float' if thing.is_float else 'int'}"
+        python = "bool" if thing.is_bool else "float" if thing.is_float else "int"
+        return f"{name}: TypeAlias = {python}{_doc_below(thing)}"
     if isinstance(thing, DefaultTensor):
         sizes = ", ".join(f"Literal[{n}]" for n in thing.shape)
         scalar = "float" if thing.kind == "f" else "int"
-        return f"{name}: TypeAlias = {'Vector' if len(thing.shape) == 1 else 'Matrix'}[{sizes}, {scalar}]"
+        made = "Vector" if len(thing.shape) == 1 else "Matrix"
+        return f"{name}: TypeAlias = {made}[{sizes}, {scalar}]{_doc_below(thing)}"
     for kind in (Arch, Axes, Node):
         if isinstance(thing, kind):
-            return f"{name}: {kind.__name__}"
+            return f"{name}: {kind.__name__}{_doc_below(thing)}"
     if callable(thing):
         return _function(name, thing)
     return f"{name}: {type(thing).__name__ if isinstance(thing, str | float) else 'Any'}"
@@ -123,7 +128,7 @@ def _function(name: str, thing: Any, owner: str = "") -> str:
         given = given[
             :-1
         ]  # Taichi's other options are taken with a warning: a checker may refuse them
-    result = _type(signature.return_annotation)
+    result = _result(thing, signature)
     if isinstance(thing, Op | Intrinsic):
         result = "Any"
     text = f"def {name}({_parameters(given)}) -> {result}:"
@@ -131,9 +136,37 @@ def _function(name: str, thing: Any, owner: str = "") -> str:
 
 
 def _doc(thing: Any, indent: str) -> str:
-    doc = (inspect.getdoc(thing) or "").split("\n\n")[0]
-    doc = " ".join(doc.split()).replace("\\", "\\\\")
-    return f'\n{indent}"""{doc}"""' if doc else " ..."
+    """The whole docstring: editors show that of a stub in place of the source's."""
+    doc = (inspect.getdoc(thing) or "").rstrip().replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    if not doc:
+        return " ..."
+    end = f"\n{indent}" if "\n" in doc or doc.endswith('"') else ""
+    return f"\n{indent}" + textwrap.indent(f'"""{doc}', indent).lstrip() + f'{end}"""'
+
+
+def _doc_below(thing: Any) -> str:
+    """The docstring of a variable, which stands below it."""
+    return _doc(thing, "").removesuffix(" ...")
+
+
+def _documented(text: str, name: str, thing: Any) -> str:
+    """Declarations written by hand, with the docstrings of the package: one for all overloads of a name."""
+    if not HEAD.search(text):
+        return text + _doc_below(thing)
+    lines, described = [], set()
+    for line in text.split("\n"):
+        head = HEAD.match(line)
+        if not head:
+            lines.append(line)
+            continue
+        indent, kind, called = head.groups()
+        is_first = called not in described and (called == name if not indent else called[0] != "_")
+        described.add(called)
+        owner = thing if not indent else inspect.getattr_static(thing, called, None)
+        doc = _doc(owner, f"{indent}    ") if is_first and owner is not None else " ..."
+        end = "" if kind == "class" else " ..."
+        lines.append(line.removesuffix(" ...") + (end if doc == " ..." else doc))
+    return "\n".join(lines)
 
 
 def _parameters(given: list[inspect.Parameter]) -> str:
@@ -158,7 +191,11 @@ def _parameters(given: list[inspect.Parameter]) -> str:
 
 def _type(annotation: Any, parameter: str = "") -> str:
     """An annotation of the source, with names that the stub does not have replaced by Any."""
-    if parameter in ("dtype", "dt", "default_fp", "default_ip"):
+    # Not a time step, which other functions call dt.
+    if parameter in ("dtype", "dt", "default_fp", "default_ip") and annotation not in (
+        "float",
+        float,
+    ):
         return "DType | None"
     if annotation is inspect.Parameter.empty:
         return "Any"
@@ -176,10 +213,21 @@ def _type(annotation: Any, parameter: str = "") -> str:
     return "Any" if re.search(r"\bAny \||\| Any\b", made) else made
 
 
-def _class(name: str, cls: type) -> str:
+def _result(function: Any, signature: inspect.Signature) -> str:
+    """The type of what a function returns."""
+    found = _type(signature.return_annotation)
+    while wrapped := getattr(function, "__wrapped__", None):
+        if function.__code__.co_filename == contextlib.__file__:  # `contextlib.contextmanager`
+            return re.sub("^Iterator", "AbstractContextManager", found)
+        function = wrapped
+    return found
+
+
+def _class(name: str, cls: type, space: Any = ds) -> str:
     if ("", name) in REPLACED:
-        return REPLACED["", name]
-    bases = [b.__name__ for b in cls.__mro__[1:-1] if getattr(ds, b.__name__, None) is b]
+        return _documented(REPLACED["", name], name, cls)
+    above = cls.__mro__[1:-1]
+    bases = [b.__name__ for b in above if b in vars(ds).values() or b in vars(space).values()]
     bases = ["Field"] if name in OF_FIELDS else bases
     bases += ["Exception"] if issubclass(cls, Warning) else []
     library = _of_library(cls)
@@ -259,7 +307,7 @@ def _member(owner: str, cls: type, name: str) -> str:
             "cls",
         ):  # a formula, whose first operand is the owner
             given[0] = given[0].replace(name="self", annotation=inspect.Parameter.empty)
-        result = "None" if name == "__init__" else _type(signature.return_annotation)
+        result = "None" if name == "__init__" else _result(found, signature)
         result = "Self" if name == "__new__" else result
         result = "bool | None" if name == "__exit__" else result
         doc = " ..." if name.startswith("__") else _doc(found, "    ")
