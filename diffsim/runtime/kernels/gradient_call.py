@@ -61,9 +61,9 @@ class GradientCall:
         self.specialization = specialization
         self.derivative = specialization.derivative
         self.name = specialization.name
-        # The state of the session in which a call was found to be possible, and the versions of the
-        # gradients of what the kernel writes; of kernels without array arguments alone.
-        self._state: tuple[int, int] | None = None
+        # The count of changes of gradients as of which a call was found to be possible, and the versions of
+        # the gradients of what the kernel writes; of kernels without array arguments alone.
+        self._changes: int | None = None
         self._cotangents: list[Versions] = []
 
     def __call__(self, *args: object, returned: object = None) -> None:
@@ -77,14 +77,18 @@ class GradientCall:
             returned: the cotangent of what the kernel returned.
         """
         # 1. Refuse calls that belong to no launch.
-        tapes, state = session.recorders, (session.generation, session.with_grad.changes)
-        if tapes or returned is not None or self._state != state:
+        special, derivative, changes = (
+            self.specialization,
+            self.derivative,
+            session.with_grad.changes,
+        )
+        if session.recorders or returned is not None or self._changes != changes:
             self._check_callable(returned, args)
-            self._note_state(state)
-        elif self.specialization.dependencies.is_stale or self.specialization.captures_changed():
+            self._note_state(changes)
+        elif special.dependencies.is_stale or special.captures_changed():
             raise self._made_anew()
-        launches = self.specialization.launches
-        seeds = (self._seeds(returned),) if self.derivative.returns_active else ()
+        launches = special.launches
+        seeds = (self._seeds(returned),) if derivative.returns_active else ()
         # 2. Find the launch. `count` calls were made since the last one, this one included.
         try:
             # Plain numbers are their own key. That of no numbers is there before the first launch.
@@ -93,14 +97,16 @@ class GradientCall:
             is_key = False
         key = args if is_key else self._known_launches(args)
         since, count = (_FOREVER, 0) if key is None else launches.asked(key)
-        rng_key = 0 if launches.last is None else launches.seeds.get(key, launches.last[1])
-        # The adjoint of an earlier launch would draw that launch's numbers, of which no key was kept.
-        if count > 1 and self.derivative.draws_random and since != launches.times[key][-1]:
-            raise self._of_an_earlier_launch(
-                count, "each launch draws random numbers of its own", None
-            )
+        rng_key = 0
+        if special.translation.uses_random and launches.last is not None:
+            rng_key = launches.seeds.get(key, launches.last[1])
+            # The adjoint of an earlier launch would draw that launch's numbers, of which no key was kept.
+            if count > 1 and derivative.draws_random and since != launches.times[key][-1]:
+                raise self._of_an_earlier_launch(
+                    count, "each launch draws random numbers of its own", None
+                )
         # 3. Run it. A cut gradient belongs to a value that Python set after the launch.
-        if self._state is None:
+        if self._changes is None:
             self._check_cuts(args, since)
         else:
             for versions in self._cotangents:
@@ -108,47 +114,52 @@ class GradientCall:
                     self._check_cuts(args, since)
         clock = session.clock
         try:
-            self._launch(args, since, rng_key, seeds, alone=count == 1)
+            try:
+                derivative.launch(args, since, rng_key, *seeds)
+            except GlobalDataAccessError as stale:
+                if count != 1 or not self._was_recomputed(stale, args, since, clock):
+                    raise
+                derivative.launch(args, clock, rng_key, *seeds)
         except BaseException as error:
-            # Once the clock has ticked, some of the gradients may have been added to.
-            if session.clock != clock:
-                poison(error, lambda: self._adds_to(args), ZERO)
-            # Nothing was added: the adjoint refused before the clock ticked. With several calls the likely
-            # reason is that this one means an earlier launch, so the error says that.
-            elif count > 1 and isinstance(error, GlobalDataAccessError):
-                raise self._of_an_earlier_launch(count, error.message, error.span) from None
-            # What was overwritten a tape could have saved, unless it was a gradient written by the user.
-            may_switch = session.recomputed_from is None and not session.options.lifts_rules
-            if not isinstance(error, GlobalDataAccessError) or session.clock != clock:
+            told = self._told(error, args, since, count, clock)
+            if told is error:
                 raise
-            found = error.parts
-            if session.recomputed_from is None:
-                found = tuple(self._refusals(args, since, error))
-            raise together(
-                [e.advising(switch=may_switch) if e.narrower else e for e in found]
-            ) from None
+            raise told from None
+        # What writes nothing else cannot have changed what a later call reads.
+        if session.clock == clock + 1 and self._writes_gradients_alone:
+            gradient_calls.append(clock + 1)
         # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:
             launches.answered(key, count)
 
-    def _launch(
-        self, args: tuple[object, ...], since: int, rng_key: int, seeds: Any, *, alone: bool
-    ) -> None:
-        """Run the derivative; `alone`: of a launch that no other one can be meant for."""
-        derivative = self.derivative
-        clock = session.clock
-        try:
-            derivative.launch(args, since, rng_key, *seeds)
-        except GlobalDataAccessError as error:
-            may_be = alone and session.clock == clock and session.recomputed_from is None
-            if not may_be or not error.is_stale:
-                raise
-            if not were_recomputed(derivative, args, since):
-                raise
-            derivative.launch(args, clock, rng_key, *seeds)
-        # What writes nothing else cannot have changed what a later call reads.
-        if session.clock == clock + 1 and self._writes_gradients_alone:
-            gradient_calls.append(session.clock)
+    def _was_recomputed(
+        self, error: GlobalDataAccessError, args: tuple[object, ...], since: int, clock: int
+    ) -> bool:
+        """Return whether all that the refused derivative loads is again as its launch has read it."""
+        if session.clock != clock or session.recomputed_from is not None or not error.is_stale:
+            return False
+        return were_recomputed(self.derivative, args, since)
+
+    def _told(
+        self, error: BaseException, args: tuple[object, ...], since: int, count: int, clock: int
+    ) -> BaseException:
+        """Return what to raise for an error of a derivative that was called at this reading of the clock."""
+        # Once the clock has ticked, some of the gradients may have been added to.
+        if session.clock != clock:
+            poison(error, lambda: self._adds_to(args), ZERO)
+            return error
+        # Nothing was added: the adjoint refused before the clock ticked. With several calls the likely
+        # reason is that this one means an earlier launch, so the error says that.
+        if not isinstance(error, GlobalDataAccessError):
+            return error
+        if count > 1:
+            return self._of_an_earlier_launch(count, error.message, error.span)
+        # What was overwritten a tape could have saved, unless it was a gradient written by the user.
+        may_switch = session.recomputed_from is None and not session.options.lifts_rules
+        found = error.parts
+        if session.recomputed_from is None:
+            found = tuple(self._refusals(args, since, error))
+        return together([e.advising(switch=may_switch) if e.narrower else e for e in found])
 
     @locked_cached_property
     def _writes_gradients_alone(self) -> bool:
@@ -201,15 +212,15 @@ class GradientCall:
             refused = self.derivative.refusal
             raise together(lost if refused is None else [*lost, refused])
 
-    def _note_state(self, state: tuple[int, int]) -> None:
-        """Note that calls are possible as long as the session is in this state."""
+    def _note_state(self, changes: int) -> None:
+        """Note that calls are possible as long as there are no more changes of gradients than these."""
         special = self.specialization
         if special.arguments.arrays:  # other fields in each call
             return
         written = (special.object_of(a.mem, ()) for a in special.accesses.writes)
         adjoints = [f.adjoint for f in written if isinstance(f, Field)]
         self._cotangents = [g.versions for g in adjoints if g is not None]
-        self._state = state
+        self._changes = changes
 
     def _check_cuts(self, args: tuple[object, ...], since: int) -> None:
         """Refuse gradients of values that Python set after the launch; code of the user's is trusted."""
@@ -382,7 +393,7 @@ class GradKernel(metaclass=PublicNames):
             )
         # Fields in place of floats select another specialization, so only plain calls may skip this method.
         if self.kernel.signature.direct and not by_field:
-            self._launch = special.gradient_call
+            self._launch = special.gradient_call.__call__  # found quicker than by its object
         special.gradient_call(*values, returned=returned)
 
     def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:

@@ -106,13 +106,14 @@ class LaunchHistory:
         """
         times = self.times[key]
         last, count = self._asked.get(key, (0, 0))
+        if not count:
+            return times[-1], 1
         # Each earlier call took one launch off the end of the row, as a stack.
-        if count and last != times[-1]:  # launched since: the launches asked for are done with
+        if last != times[-1]:  # launched since: the launches asked for are done with
             # All calls up to here are settled: what they stood for cannot be asked for again.
             done = bisect.bisect_right(times, last)
-            del times[max(done - count, 0) : done]
-            del self._asked[key]
-            count = 0
+            del times[max(done - count, 0) : done], self._asked[key]
+            return times[-1], 1
         # At the front the row ends: further calls mean the first launch again.
         return times[-count - 1 if count < len(times) else 0], count + 1
 
