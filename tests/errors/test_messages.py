@@ -27,6 +27,7 @@ from pathlib import Path
 import pytest
 
 import diffsim as ds
+from tests.support.source import make
 from tests.support.tracebacks import own_frames
 
 PREAMBLE = "import math; import numpy as np; import diffsim as ds\n"
@@ -284,6 +285,25 @@ def test_a_kernel_keeps_its_object(cpu):
             return self.mass * 10.0
 
     assert Ball().weight() == 20.0
+
+
+@pytest.mark.parametrize(
+    ("since", "statement", "said"),
+    [
+        ((3, 12), "type V = int", "a type alias cannot be used in a kernel"),
+        ((3, 14), 'print(t"{1}")', "a template string cannot be used in a kernel"),
+        ((3, 15), "a = {**k for k in [2]}", "2 is no dictionary"),
+        ((3, 15), "a = [*k for k in [2]]", "2 cannot be unpacked"),
+    ],
+)
+def test_syntax_of_later_versions(cpu, since, statement, said):
+    if sys.version_info < since:
+        pytest.skip("this Python does not parse it")
+    space = {"ds": ds}
+    make(f"@ds.kernel\ndef step():\n    {statement}\n", space)
+    with pytest.raises(ds.DiffsimError, match=said) as found:
+        space["step"]()
+    assert found.value.span.line == 3
 
 
 if __name__ == "__main__":

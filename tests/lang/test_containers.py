@@ -1,5 +1,7 @@
 """Fields in lists, tuples and dictionaries are fields: read when a kernel runs, written, differentiated."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -57,8 +59,20 @@ READS = {
     "a computed index": "for i in range(3):\n        loss[None] += L[int(0.5)][i] ** 2",
     "a container of one's own": "for i in range(3):\n        loss[None] += P[0][i] ** 2",
     "structs": "for i in range(2):\n        loss[None] += B[0][i].mass * B[0][i].pos.norm_sqr()",
+    "lists in another": "few = [s[None], x[1]]\n    every = [*few, few[0] * few[1], *v[1], *range(2)]\n"
+    "    for k in ds.static(range(7)):\n        loss[None] += every[k] ** 2 + ds.Vector([*few, *every])[k]",
+    "lists in a tuple": "few = (s[None], x[1])\n    both = *few, *(few[1], 2.0)\n"
+    "    for k in ds.static(range(4)):\n        loss[None] += both[k] ** 2 * (2.0 in {1.0, *both[3:]})",
     "an atomic maximum": "for i in range(3):\n        ds.atomic_max(L[2][None], D['x'][i] + 5.0)",
 }
+
+if sys.version_info >= (3, 15):
+    READS["lists in a comprehension"] = """every = [*row for row in [[s[None], x[0]], [x[1]]]]
+    loss[None] += every[0] * every[1] * every[2]"""
+    READS[
+        "dictionaries in a comprehension"
+    ] = """every = {**one for one in [{"a": s[None], "b": 2.0}, {"b": x[0]}]}
+    loss[None] += every["a"] * every["b"] ** len(every)"""
 
 
 @pytest.mark.parametrize("name", READS)

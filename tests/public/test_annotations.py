@@ -44,6 +44,23 @@ def test_classes_without_a_call_are_annotations(cpu):
     assert x.to_numpy().tolist() == [0.0, 2.0, 6.0]
 
 
+def test_aliases_mean_their_types(cpu):
+    """`type Real = ds.f64`, which only Python 3.12 can parse, and its forerunner."""
+    alias = pytest.importorskip("typing_extensions").TypeAliasType
+    real = alias("real", ds.f64)
+    pair, body = alias("pair", ds.types.vector(2, real)), alias("body", ds.types.struct(mass=real))
+
+    @ds.kernel
+    def total(a: real, v: pair, b: body) -> real:
+        w = pair(a, 0.1)
+        return ds.cast(w[1], real) + v[0] * b.mass
+
+    assert total(1.0, [2.0, 0.0], body.__value__(mass=0.3)) == 0.1 + 2.0 * 0.3
+    assert ds.field(pair, shape=2).dtype == ds.f64
+    with pytest.raises(ds.DtypeError, match="the class str is not a type of numbers"):
+        ds.field(alias("text", str), shape=2)
+
+
 def test_wrong_arrays_are_refused(cpu):
     x = ds.field(ds.f64, shape=3)
     a = np.arange(3.0)

@@ -90,20 +90,10 @@ def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
     """Evaluate the positional arguments of a call; `*` spreads lists and vectors."""
     args: list[Evaluated] = []  # from left to right, as in Python: arguments may have effects
     for a in node.args:
-        if isinstance(a, ast.Starred):
-            many = expressions.expr(cx, a.value)
-            # The number of arguments is needed now; a vector's size is part of its type.
-            if isinstance(many, Value) and len(many.type.shape) == 1:
-                many = linalg.elements(many)
-            if not isinstance(many, (list, tuple, range, Matrix)):
-                raise cx.type_error(
-                    a, f"{describe(many)} cannot be unpacked", "only lists and vectors can"
-                )
-            args.extend(many)
-        elif isinstance(a, ast.GeneratorExp):  # consumed by the call, as a list is
+        if isinstance(a, ast.GeneratorExp):  # consumed by the call, as a list is
             args.append(containers.comprehension(cx, a))
         else:
-            args.append(expressions.expr(cx, a))
+            args.extend(containers.sequence(cx, [a]))
     return args
 
 

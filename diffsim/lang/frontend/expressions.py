@@ -7,6 +7,7 @@ double precision, and `0.1 * x` means f64's 0.1 where x is f64. Read `values.py`
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,8 @@ _UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Starred: ("* (unpacking)", "name the elements one by one"),
     ast.JoinedStr: ("an f-string", "only print takes one; kernels compute with numbers"),
 }
+if sys.version_info >= (3, 14):
+    _UNSUPPORTED[ast.TemplateStr] = ("a template string", "print takes an f-string")
 
 
 def value(cx: TranslationContext, node: ast.expr, what: str = "this") -> Value:
@@ -185,7 +188,7 @@ def _name(cx: TranslationContext, node: ast.Name) -> Evaluated:
 
 
 def _sequence(cx: TranslationContext, node: ast.List | ast.Tuple) -> Evaluated:
-    made = [expr(cx, e) for e in node.elts]
+    made = containers.sequence(cx, node.elts)
     return made if isinstance(node, ast.List) else tuple(made)
 
 

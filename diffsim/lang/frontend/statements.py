@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,8 @@ _UNSUPPORTED = {
     ast.Delete: ("del", "leave it out: a local ends with the kernel"),
     ast.Match: ("match", "write if and elif"),
 }
+if sys.version_info >= (3, 12):
+    _UNSUPPORTED[ast.TypeAlias] = ("a type alias", "define it outside the kernel")
 
 
 def _unsupported(cx: TranslationContext, node: ast.stmt) -> Exception:

@@ -149,13 +149,21 @@ arguments, results and members; `{self.__name__}.field(shape=8)` makes a field."
 
 
 def as_of_now(t: object) -> Any:
-    """Return a type given by a user, with types that follow the defaults resolved."""
+    """Return a type given by a user: what an alias means, and types that follow the defaults resolved."""
+    t = unaliased(t)
     if isinstance(t, type) and issubclass(t, UsableBare):
         return t()
     # Resolved at each use: a kernel that is compiled after another `ds.init` has other types.
     if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
         return dataclasses.replace(t, dtype=t.dtype.now)
     return t.now if isinstance(t, DefaultTensor) else t
+
+
+def unaliased(t: Any) -> Any:
+    """Return what an alias means: `type Real = ds.f64`, or that of typing_extensions."""
+    while type(t).__name__ == "TypeAliasType":
+        t = t.__value__
+    return t
 
 
 def matrix_type(shape: tuple[int, ...], dtype: object) -> TensorType:
@@ -175,6 +183,7 @@ def scalar_type(dtype: object) -> ScalarType:
     """Return the scalar type meant by `ds.f32`, `float` (default_fp), `int` (default_ip) or `bool`."""
     # Python's types and ours only: NumPy's are refused with
     # the name of ours, so that programs use one set of names.
+    dtype = unaliased(dtype)
     if isinstance(dtype, ScalarType):
         return dtype
     # Python's types mean the defaults of the session, as in NumPy they mean its widest types.

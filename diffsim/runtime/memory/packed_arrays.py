@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST_WORK = 100_000
+_MOST_WORK: Any = 100_000  # NumPy's own annotation has been too narrow for it
 """Steps of NumPy's exact test whether two arrays share elements; it takes some 10 ns a step."""
 
 
@@ -86,7 +86,7 @@ def share_elements(one: np.ndarray, other: np.ndarray) -> bool:
     if one.flags.c_contiguous and other.flags.c_contiguous:
         return True
     try:
-        return np.shares_memory(one, other, max_work=_MOST_WORK)  # type: ignore[arg-type]  # any number
+        return np.shares_memory(one, other, max_work=_MOST_WORK)
     except np.exceptions.TooHardError:
         return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import BuiltinMethodType
 from typing import Any
 
@@ -35,15 +35,41 @@ def display(cx: TranslationContext, node: ast.Dict) -> KernelDict:
     made = KernelDict()
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
-            others = expressions.expr(cx, value)
-            if not isinstance(others, dict):
-                raise cx.type_error(
-                    value, f"{describe(others)} is no dictionary", "only dictionaries can follow **"
-                )
-            made.update(items(cx, others, value))
+            made.update(_merged(cx, value))
         else:
             made[_key(cx, key)] = expressions.expr(cx, value)
     return made
+
+
+def sequence(cx: TranslationContext, nodes: Sequence[ast.expr]) -> list[Any]:
+    """Evaluate the elements of `[a, *others]` or of the arguments of a call, from left to right."""
+    made: list[Any] = []
+    for one in nodes:
+        made += _spread(cx, one) if isinstance(one, ast.Starred) else [expressions.expr(cx, one)]
+    return made
+
+
+def _spread(cx: TranslationContext, node: ast.Starred) -> Sequence[Any]:
+    """Evaluate what `*` spreads: lists and vectors."""
+    many = expressions.expr(cx, node.value)
+    # The number of elements is needed now; a vector's size is part of its type.
+    if isinstance(many, Value) and len(many.type.shape) == 1:
+        many = linalg.elements(many)
+    if not isinstance(many, (list, tuple, range, Matrix)):
+        raise cx.type_error(
+            node, f"{describe(many)} cannot be unpacked", "only lists and vectors can"
+        )
+    return list(many)
+
+
+def _merged(cx: TranslationContext, node: ast.expr) -> KernelDict:
+    """Evaluate the dictionary after `**` in a display or comprehension."""
+    others = expressions.expr(cx, node)
+    if not isinstance(others, dict):
+        raise cx.type_error(
+            node, f"{describe(others)} is no dictionary", "only dictionaries can follow **"
+        )
+    return KernelDict(items(cx, others, node))
 
 
 def _key(cx: TranslationContext, node: ast.expr) -> Any:
@@ -133,10 +159,14 @@ def comprehension(
     saved = {n: cx.env[n] for n in names if n in cx.env}
 
     def element() -> None:
-        if isinstance(node, ast.DictComp):
-            made.append((_key(cx, node.key), expressions.expr(cx, node.value)))
+        # Python 3.15 has `[*row for row in rows]` and `{**part for part in parts}`, which has no value.
+        value: ast.expr | None = node.value if isinstance(node, ast.DictComp) else None
+        if not isinstance(node, ast.DictComp):
+            made.extend(sequence(cx, [node.elt]))
+        elif value is None:
+            made.extend(_merged(cx, node.key).items())
         else:
-            made.append(expressions.expr(cx, node.elt))
+            made.append((_key(cx, node.key), expressions.expr(cx, value)))
 
     _generate(cx, node, 0, element)
     for name in names:

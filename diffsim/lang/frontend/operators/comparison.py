@@ -40,7 +40,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: object, k: int) -> V
     written = node.comparators[k]
     # `x in {1, 2}`: a set can be written nowhere else.
     if isinstance(written, ast.Set) and isinstance(node.ops[k], (ast.In, ast.NotIn)):
-        right: Any = tuple(expressions.expr(cx, e) for e in written.elts)
+        right: Any = tuple(containers.sequence(cx, written.elts))
     else:
         right = expressions.expr(cx, written)
     first = _compare_two(cx, type(node.ops[k]), left, right, node)
