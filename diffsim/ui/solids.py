@@ -16,10 +16,11 @@ def normals_of(places: np.ndarray, faces: np.ndarray) -> np.ndarray:
         across /= np.linalg.norm(across, axis=1, keepdims=True)
     # Triangles without an area, or with a place that is no number, say nothing about their neighbours.
     across[~np.isfinite(across).all(axis=1)] = 0
-    found = np.empty((len(places), 3), np.float32)
+    corners, vertices = faces.ravel(), len(places)
+    found = np.empty((vertices, 3), np.float32)
+    around = np.maximum(np.bincount(corners, minlength=vertices), 1)
     for k in range(3):
-        each = np.repeat(across[:, k], 3)
-        found[:, k] = np.bincount(faces.ravel(), each, minlength=len(places))
+        found[:, k] = np.bincount(corners, np.repeat(across[:, k], 3), vertices) / around
     return found
 
 
