@@ -136,22 +136,22 @@ def triangles(
             near = area != 0 and is_near(ax, ay) and is_near(bx, by) and is_near(cx, cy)
             if near and low < bottom and high > top - 1 and left < width and right > -1:
                 share = 1.0 / area
-                # Shared edges may round apart: each triangle has a thousandth of a pixel more.
-                slack = -1e-3 * (right - left + high - low) * abs(share)
                 # Lengths of the edges as parts of the area: what a pixel's distance is counted in.
                 ea = sqrt((cx - bx) * (cx - bx) + (cy - by) * (cy - by)) * abs(share)
                 eb = sqrt((ax - cx) * (ax - cx) + (ay - cy) * (ay - cy)) * abs(share)
                 ec = sqrt((bx - ax) * (bx - ax) + (by - ay) * (by - ay)) * abs(share)
+                # Shared edges may round apart: each triangle has a thousandth of a pixel more.
+                slack = -1e-3 - 2e-7 * (right - left + high - low)
                 for row in range(max(first(low), top), min(beyond(high, height), bottom)):
                     for column in range(first(left), beyond(right, width)):
                         # How much of each corner is here, on the screen.
                         wa = ((cx - bx) * (row - by) - (cy - by) * (column - bx)) * share
                         wb = ((ax - cx) * (row - cy) - (ay - cy) * (column - cx)) * share
                         wc = ((bx - ax) * (row - ay) - (by - ay) * (column - ax)) * share
-                        seen = wa >= slack and wb >= slack and wc >= slack
+                        seen = wa >= slack * ea and wb >= slack * eb and wc >= slack * ec
                         if seen and (wires == 0 or wa < ea or wb < eb or wc < ec):
                             z = wa * screen[a, 2] + wb * screen[b, 2] + wc * screen[c, 2]
-                            if tested == 0 or z > depths[row, column]:
+                            if tested == 0 or (z > depths[row, column] and z <= 1.0):
                                 if tested != 0:
                                     depths[row, column] = z
                                 # And in the scene, where what is far is smaller.
