@@ -54,9 +54,9 @@ MAY_IMPORT = {
 ROOMS = """
     ir ir/ops
     lang/text lang/host lang/types lang/frontend lang/builtins lang
-    passes/analysis passes/sparse passes/transforms passes/forms passes/autodiff passes/tangent
+    passes/analysis passes/sparse passes/transforms passes/vectors passes/forms passes/autodiff passes/tangent
     passes/instrument passes
-    backends/native backends/llvm backends/simt backends/cpu backends/cuda backends
+    backends/native backends/llvm backends/simd backends/simt backends/cpu backends/cuda backends
     runtime/memory runtime runtime/cpu runtime/cuda runtime/python
     runtime/fields runtime/layouts runtime/observe runtime/kernels
     ad/record ad/pictures ad/checks ad/reverse ad/repeat ad/replay ad/schedules ad

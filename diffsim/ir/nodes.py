@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir.op import Op
     from diffsim.ir.print_format import Shown
-    from diffsim.ir.schedules import FixedOrder, Packed, Privatized, Uniform
+    from diffsim.ir.schedules import FixedOrder, Neighbours, Packed, Privatized, Uniform
     from diffsim.ir.sparse import Place
 
 
@@ -462,6 +462,7 @@ class Task(_Analyzed):
         by_lane: loops that the lanes of a vector run one after the other nevertheless, since their own
             iterations make better vectors.
         packed: copies of memories, in another order, that lanes load from.
+        neighbours: accesses that a lane of a vector makes together.
         block_dim: the number of threads in a GPU's blocks, if the user gave one.
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
         order: how lanes give the same bits in every run, if that is asked for and needs something.
@@ -483,6 +484,7 @@ class Task(_Analyzed):
         "concurrent",
         "independent",
         "lag",
+        "neighbours",
         "order",
         "packed",
         "privatized",
@@ -510,9 +512,11 @@ class Task(_Analyzed):
         active: Place | None = None,
         by_lane: frozenset[Stmt] = frozenset(),
         packed: tuple[Packed, ...] = (),
+        neighbours: tuple[Neighbours, ...] = (),
     ) -> None:
         self.by_lane = by_lane
         self.packed = packed
+        self.neighbours = neighbours
         self.independent = independent
         self.active = active
         self.axes = axes

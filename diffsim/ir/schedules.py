@@ -5,10 +5,13 @@ Passes write these onto a `Task`; a backend carries them out and decides nothing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diffsim.ir.nodes import Atomic, Load, Mem, Store, Value
 from diffsim.ir.types import size_of
 
 _CACHED_BYTES = 1 << 21  # of a copy with slots: about one core's share of the caches
+_AT_ONCE = 128  # bits that a lane accesses at once
 _FEWEST_SLOTS = 4  # with fewer, folding a vector into one scalar is as fast
 
 
@@ -88,6 +91,56 @@ class Packed:
         self.prefix = prefix
         self.axis = axis
         self.loads = loads
+
+
+Access = Load | Store | Atomic
+
+
+class Neighbours:
+    """Accesses of one kind and memory whose indices differ by constants, and which a lane makes at once.
+
+    Attributes:
+        accesses: loads, made where the first one stands, or stores or additions, where the last one does.
+        shifts: of each access, the constants in its indices; all else in them is the same.
+        step: how many scalars apart two lanes' elements are; None: anywhere.
+    """
+
+    __slots__ = ("accesses", "shifts", "step")
+
+    def __init__(
+        self,
+        accesses: tuple[Access, ...],
+        shifts: tuple[tuple[int, ...], ...],
+        step: int | None = None,
+    ) -> None:
+        self.accesses = accesses
+        self.shifts = shifts
+        self.step = step
+
+    def offsets(self, strides: Sequence[int | None]) -> list[int]:
+        """Return how many scalars each access is behind the first; empty where that is not known.
+
+        Args:
+            strides: of the last indices, in scalars; None: known at the launch only.
+        """
+        found, skip = [], len(self.shifts[0]) - len(strides)
+        for shifts in self.shifts:
+            away = [a - b for a, b in zip(shifts[skip:], self.shifts[0][skip:], strict=True)]
+            if any(d and n is None for d, n in zip(away, strides, strict=True)):
+                return []
+            found.append(sum(d * n for d, n in zip(away, strides, strict=True) if n is not None))
+        return found
+
+    def pieces(self, offsets: Sequence[int]) -> list[list[int]]:
+        """Return the runs of neighbours that a lane accesses at once."""
+        most = _AT_ONCE // self.accesses[0].mem.dtype.scalar.bits
+        runs: list[list[int]] = []
+        for o in sorted(set(offsets)):
+            if runs and runs[-1][-1] == o - 1 and len(runs[-1]) < most:
+                runs[-1].append(o)
+            else:
+                runs.append([o])
+        return runs
 
 
 class FixedOrder:

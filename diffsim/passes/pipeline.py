@@ -31,7 +31,7 @@ from diffsim.passes.transforms.reductions import hoist_reductions
 from diffsim.passes.transforms.scalarize import scalarize
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from diffsim.passes.transforms.sink_stores import sink_stores
-from diffsim.passes.transforms.vectorize import vectorize
+from diffsim.passes.vectors.vectorize import vectorize
 
 Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]

@@ -19,7 +19,7 @@ from diffsim.backends.cpu import outline
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import loop_checkpoints
-from diffsim.passes.transforms import vectorize
+from diffsim.passes.vectors import vectorize
 from tests.support.made_kernels import Maker, Program
 
 pytest.importorskip("hypothesis")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.passes.transforms import vectorize
+from diffsim.passes.vectors import vectorize
 from tests.support.lowered import lower
 
 

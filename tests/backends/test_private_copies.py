@@ -160,7 +160,7 @@ def test_a_row_with_a_sum_and_copies(threads, deterministic):
 @pytest.mark.parametrize("layout", ["AOS", "SOA"])
 def test_copies_of_any_dense_layout(layout, order, wide, alone, monkeypatch):
     """A row of a field whose components or axes lie in another order; neighbours stay as they were."""
-    monkeypatch.setattr("diffsim.passes.transforms.vectorize._ALWAYS", wide)
+    monkeypatch.setattr("diffsim.passes.vectors.vectorize._ALWAYS", wide)
     monkeypatch.setattr("diffsim.backends.cpu.private_copies._ALONE", alone)
     ds.init(arch=ds.cpu, cpu_max_num_threads=3)
     lanes = 100_000
@@ -206,7 +206,7 @@ def test_lanes_that_meet_add_to_slots(n, dtype, threads, near, monkeypatch):
     monkeypatch.setattr("diffsim.ir.schedules._CACHED_BYTES", near)
     monkeypatch.setattr("diffsim.backends.cpu.chunks._CHUNK_WORK", 50)
     monkeypatch.setattr("diffsim.backends.cpu.scheduling._COPY_WORK", 0)
-    monkeypatch.setattr("diffsim.passes.transforms.vectorize._ALWAYS", True)
+    monkeypatch.setattr("diffsim.passes.vectors.vectorize._ALWAYS", True)
     ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
     m, vec3 = 41, ds.types.vector(3, dtype)
     total = ds.Vector.field(3, dtype, shape=(2, m))

@@ -9,7 +9,7 @@ import diffsim as ds
 from diffsim.backends.native.jit import Jit
 from diffsim.ir.types import converted
 from diffsim.passes import pipeline
-from diffsim.passes.transforms import vectorize
+from diffsim.passes.vectors import vectorize
 from tests.support.lowered import lower
 
 SIZES = [1, 5, 16, 63, 64, 129]
@@ -410,7 +410,7 @@ def bits(t, n):
 @pytest.mark.parametrize("t", [ds.f32, ds.f64])
 def test_arithmetic_gives_the_bits_of_one_lane_after_the_other(t, monkeypatch):
     together, first = bits(t, 203)
-    monkeypatch.setattr(vectorize, "_task", lambda task, has_masks: task)
+    monkeypatch.setattr(vectorize, "_task", lambda task, has_masks, few: task)
     alone, second = bits(t, 203)
     assert together
     assert not alone

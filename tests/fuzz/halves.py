@@ -22,7 +22,7 @@ from diffsim.ad.jacobians.arguments import Subject
 from diffsim.ad.jacobians.complex_step import complex_step
 from diffsim.ad.jacobians.program import Program
 from diffsim.errors import AutodiffError, DiffsimError, KernelSyntaxError
-from diffsim.passes.transforms import vectorize
+from diffsim.passes.vectors import vectorize
 from tests.fuzz import programs
 
 N = 37

@@ -18,7 +18,7 @@ import diffsim as ds
 from diffsim.backends import interpreter
 from diffsim.errors import DiffsimError
 from diffsim.ir.types import SCALARS
-from diffsim.passes.transforms import vectorize
+from diffsim.passes.vectors import vectorize
 
 N = 35
 FLOATS, INTS = ["f16", "f32", "f64"], ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]

@@ -13,11 +13,11 @@ import pytest
 import diffsim as ds
 from diffsim.backends import interpreter
 from diffsim.backends.cpu import codegen as cpu_backend
-from diffsim.backends.cpu import libm
 from diffsim.backends.cuda import target as cuda_target
 from diffsim.backends.llvm.parameter_block import ERROR, POOL, RUN, SEED, THREADS
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher
+from diffsim.backends.simd import libm
 from diffsim.errors import Span
 from diffsim.ir import builder_stack, ops
 from diffsim.ir.builder import Builder

@@ -151,6 +151,7 @@ def test_replace_keeps_what_it_is_not_given():
         active=object(),
         by_lane=frozenset([axis]),
         packed=(object(),),
+        neighbours=(object(),),
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:

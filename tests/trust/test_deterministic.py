@@ -225,7 +225,7 @@ def test_what_needs_no_order():
 @pytest.mark.parametrize("threads", [1, 3])
 def test_lanes_together(threads, monkeypatch):
     """Lanes that run as vectors note what each of them adds."""
-    monkeypatch.setattr("diffsim.passes.transforms.vectorize._ALWAYS", True)
+    monkeypatch.setattr("diffsim.passes.vectors.vectorize._ALWAYS", True)
     ds.init(arch=ds.cpu, cpu_max_num_threads=threads, deterministic=True, offline_cache=False)
     n, width = 40_001, 3_000_000
     x, w = ds.field(ds.f64, shape=width), ds.field(ds.f64, shape=n)

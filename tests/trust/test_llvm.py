@@ -13,7 +13,7 @@ import diffsim as ds
 from diffsim.backends.native import jit as jit_module
 from diffsim.backends.native.crash_guard import Crash, Guard
 from diffsim.backends.native.jit import Jit, LLVMError
-from diffsim.passes.transforms import vectorize
+from diffsim.passes.vectors import vectorize
 from diffsim.runtime.session import session
 
 ADD = "define i64 @add(i64 %a, i64 %b) nounwind {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"

@@ -20,7 +20,7 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Const
 from diffsim.ir.op import TABLE, Math
 from diffsim.ir.types import SCALARS, bool_, of_width
-from diffsim.passes.transforms import vectorize
+from diffsim.passes.vectors import vectorize
 from tests.cuda import emulated
 from tests.fuzz import numbers as fuzz
 

@@ -20,8 +20,6 @@ from diffsim.backends.cpu.scheduling import (
     simd_width,
     spread,
 )
-from diffsim.backends.cpu.simd import SimdLowering
-from diffsim.backends.cpu.simd_blocks import run_blocks
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.lanes import (
@@ -38,6 +36,9 @@ from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL, ParameterBlock
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import MATH, Jit
+from diffsim.backends.simd import lane_offsets
+from diffsim.backends.simd.simd import SimdLowering
+from diffsim.backends.simd.simd_blocks import run_blocks
 from diffsim.errors import InternalError
 from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Task, Value
 from diffsim.ir.schedules import Packed, Privatized
@@ -137,6 +138,8 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     body.load_parameters([task.body, Block([], task.bounds.yields)])
     if isinstance(body, SimdLowering):
         packed_copies.find(body, k, task)
+        body.groups = {s: group for group in task.neighbours for s in group.accesses}
+        body.wanted = lane_offsets.wanted_integers(body, task.neighbours)
         body.open_preamble()
     # The number of copies is bounded, so a chunk with copies may be longer than any other
     # (`chunks.slices`): its lanes are counted even where each of them is short.

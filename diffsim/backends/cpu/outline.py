@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diffsim.backends.cpu.simd_values import Index, SimdValues
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import LEAVES, Alloca, Block, Check, Const, Load, Mem, Stmt, Store, Value
 from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 from diffsim.ir.types import i64, u8

@@ -1,18 +1,18 @@
 """Packed copies on the CPU: memories in another order, that the lanes of a task load from as vectors.
 
-`passes/transforms/packing.py` finds them. The launching thread makes them before the task's lanes start, in
+`passes/vectors/packing.py` finds them. The launching thread makes them before the task's lanes start, in
 its arena; a slot of the parameter block says where each is.
 """
 
 from __future__ import annotations
 
 from diffsim.backends.cpu.chunks import alloc
-from diffsim.backends.cpu.simd_values import SimdValues
 from diffsim.backends.cpu.target import ARENA
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.llvm.parameter_block import POOL
 from diffsim.backends.llvm.private_copy import PrivateCopy, prefix_index
+from diffsim.backends.simd.simd_values import SimdValues
 from diffsim.ir.layout import packed_strides, strides_of
 from diffsim.ir.nodes import Task
 from diffsim.ir.schedules import Packed, scalars_within

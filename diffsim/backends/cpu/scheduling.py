@@ -12,7 +12,6 @@ import math
 
 from diffsim.backends.cpu import private_copies
 from diffsim.backends.cpu.chunks import alloc, chunks_of, pooled, slices, whole
-from diffsim.backends.cpu.simd_width import choose_simd_width
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.lanes import identity
@@ -21,6 +20,7 @@ from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL, THREADS
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import Jit
+from diffsim.backends.simd.simd_width import choose_simd_width
 from diffsim.ir.nodes import Atomic, Store, Task, Value
 from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import iterations, statements

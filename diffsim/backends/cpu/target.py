@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diffsim.backends.cpu import libm, outline
+from diffsim.backends.cpu import outline
 from diffsim.backends.llvm import diagnostics
 from diffsim.backends.llvm.conversions import saturate_by_tests
 from diffsim.backends.llvm.lowering import FunctionLowering
@@ -10,6 +10,7 @@ from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
+from diffsim.backends.simd import libm
 from diffsim.ir.nodes import Alloca, Block, Value
 from diffsim.ir.types import ScalarType, size_of
 

@@ -2,7 +2,7 @@
 
 LLVM vectorizes loops that have no loops inside. A lane that holds a loop of its own (64 iterations of a map,
 a sum over all other bodies, a reversed loop) runs alone there, at a tenth of the speed. `Task.simd` asks the
-backend to lower such a task for several lanes at once (the CPU: `backends/cpu/simd.py`). Nor does LLVM
+backend to lower such a task for several lanes at once (the CPU: `backends/simd/simd.py`). Nor does LLVM
 vectorize lanes that add to elements which they may share, as many adjoints do.
 
 It is asked for where it is right:
@@ -22,9 +22,10 @@ Assumes scalar IR with exclusive atomics marked. Runs last: what it says is abou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable
 
-from diffsim.ir.layout import strides_of
+from diffsim.ir.layout import packed_strides, strides_of
 from diffsim.ir.nodes import (
     Atomic,
     Block,
@@ -45,17 +46,20 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.op import Math
-from diffsim.ir.schedules import Packed, Privatized
+from diffsim.ir.schedules import Neighbours, Packed, Privatized
 from diffsim.ir.traversal import blocks, iterations, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import affine_forms
 from diffsim.passes.analysis.dependence import distances
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import written_by_others
-from diffsim.passes.transforms.packing import find_packed
+from diffsim.passes.vectors.neighbours import find_neighbours
+from diffsim.passes.vectors.packing import extent_of, find_packed
 
 _LANES = 16  # lanes that the estimate counts on
 _FEWEST_LANES = 8  # along the last axis
+_FEW = 8
+"""How many times more lanes another task has, where the lanes of one are few: the rims of a box."""
 _UNKNOWN_TRIP_COUNT = 16
 _FUNCTION = 20  # what a function such as sin costs, in additions
 _ATOMIC = 20
@@ -69,6 +73,8 @@ _UPDATES_A_CALL = 4
 _SLOW = ("div", "sqrt", "rsqrt")
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
+_LONG = 100
+"""Statements of the longest lane whose accesses at constant distances are left to LLVM."""
 _ACCESSES = (Load, Store, Atomic)
 _MOST_PAIRS = 64
 """Accesses to one memory that the dependence test is asked about."""
@@ -84,11 +90,21 @@ def vectorize(kernel: Kernel, *, has_masks: bool = True) -> Kernel:
         has_masks: whether a store of some lanes costs no more than one of all. AVX2 has such an
             instruction, but AMD's processors take tens of cycles for it.
     """
-    return kernel.replace(tasks=tuple([_task(t, has_masks) for t in kernel.tasks]))
+    most = max(map(_lanes, kernel.tasks), default=0)
+    return kernel.replace(
+        tasks=tuple([_task(t, has_masks, few=_lanes(t) * _FEW < most) for t in kernel.tasks])
+    )
 
 
-def _task(task: Task, has_masks: bool) -> Task:
-    if not task.axes or not (_ALWAYS or _could_pay(task, has_masks)) or not _is_legal(task):
+def _lanes(task: Task) -> int:
+    """Estimate the lanes of a task."""
+    ends = task.bounds.yields
+    return math.prod(extent_of(lo, hi) for lo, hi in zip(ends[::2], ends[1::2], strict=True))
+
+
+def _task(task: Task, has_masks: bool, *, few: bool) -> Task:
+    may = task.axes and (_ALWAYS or _could_pay(task, has_masks, few=few))
+    if not may or not _is_legal(task):
         return task
     estimate = _Estimate(task, divergent_values(task))
     scalar, simd = estimate.block(task.body)
@@ -103,6 +119,7 @@ def _task(task: Task, has_masks: bool) -> Task:
         by_lane=by_lane,
         privatized=tuple([_meeting_less(p, task, by_lane) for p in task.privatized]),
         packed=tuple([p for p in packed if p.loads]),
+        neighbours=estimate.neighbours,
     )
 
 
@@ -116,17 +133,19 @@ def _meeting_less(p: Privatized, task: Task, by_lane: Iterable[For]) -> Privatiz
     return Privatized(p.mem, p.prefix, p.atomics, p.count, meeting)
 
 
-def _could_pay(task: Task, has_masks: bool) -> bool:
-    """Whether LLVM's own vectorizer fails, does badly or takes too long, and there are enough lanes."""
+def _could_pay(task: Task, has_masks: bool, *, few: bool) -> bool:
+    """Whether LLVM's own vectorizer fails, does badly or takes too long, and there are enough lanes.
+
+    `few`: whether another task of the kernel has far more, so that its time to compile is all that counts.
+    """
     lo, hi = task.bounds.yields[-2:]
-    few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST_LANES
-    if few:
+    if isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST_LANES:
         return False
     return (
         any(isinstance(s, (For, While)) for s in statements(task.body))
         or _is_min_or_max(task)
         or _is_long(task)
-        or _scatters(task)
+        or (not few and (_scatters(task) or _reads_apart(task)))
         or (has_masks and _reads_what_it_writes(task))
     )
 
@@ -156,6 +175,18 @@ def _reads_what_it_writes(task: Task) -> bool:
     """
     ownership = written_by_others(task)
     return any(isinstance(s, Load) and not ownership.is_own(s) for s in task_statements(task))
+
+
+def _reads_apart(task: Task) -> bool:
+    """Whether lanes load elements that are no vector in memory, and LLVM would do badly at it.
+
+    Loads at a constant distance, of vectors' components, it vectorizes well in short lanes.
+    """
+    long = sum(1 for _ in task_statements(task)) > _LONG
+    return any(
+        isinstance(g.accesses[0], Load) and (g.step is None or long)
+        for g in _Estimate(task, divergent_values(task)).neighbours
+    )
 
 
 def _is_long(task: Task) -> bool:
@@ -223,6 +254,15 @@ class _Estimate:
         self.meeting = {a for p in task.privatized if p.slots(_LANES) > 1 for a in p.atomics}
         self.packed = find_packed(task)
         self.side_by_side = {s for p in self.packed for s in p.loads}
+        found = [
+            Neighbours(g.accesses, g.shifts, self.step(a.mem, a.index, self.lane))
+            for g in find_neighbours(task, divergent)
+            for a in g.accesses[:1]
+        ]
+        # What is a vector in memory needs no group.
+        self.neighbours = tuple([g for g in found if g.step not in (0, 1)])
+        self.together = {s: self.share(g) for g in self.neighbours for s in g.accesses}
+        """The cost to a lane of an access that it makes together with others."""
         self.by_lane: list[For] = []
         """Loops whose own iterations make better vectors than the lanes do."""
 
@@ -243,7 +283,7 @@ class _Estimate:
             step = self.step(s.mem, s.index, self.lane)
             # Uniform or consecutive: one load. Otherwise a gather, one access for each lane.
             near = step in (0, 1) or s in self.side_by_side
-            return _LANES, 1 if near else _LANES
+            return _LANES, 1 if near else 1 + _LANES * self.together.get(s, 1)
         if isinstance(s, Atomic):
             return self.atomic(s)
         if isinstance(s, If):
@@ -270,7 +310,16 @@ class _Estimate:
             return _LANES * cost, _LANES * cost // 4
         if step == 0 and s.op == "add":
             return _LANES * cost, _SLOT_ADD_COST if s in self.meeting else 10 + cost
+        if s in self.together and cost == 2:
+            return _LANES * cost, 1 + _LANES * cost * self.together[s]
         return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
+
+    def share(self, group: Neighbours) -> float:
+        """Return the part of one access that each of a group costs."""
+        mem = group.accesses[0].mem
+        inner = packed_strides(mem.dtype.shape, mem.component_stride)
+        offsets = group.offsets([*_strides(mem), *inner])
+        return len(group.pieces(offsets)) / len(offsets) if offsets else 1.0
 
     def loop(self, s: For | While) -> tuple[float, float]:
         """Estimate a loop, its invariant statements counted once."""

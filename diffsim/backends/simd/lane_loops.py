@@ -1,7 +1,7 @@
 """Loops that the lanes of a vector run one after the other, on the CPU.
 
 In a task whose lanes run as vectors a loop may still make better vectors of its own iterations: its elements
-are neighbours along the loop, and far apart between lanes (`passes/transforms/vectorize.py` decides). The
+are neighbours along the loop, and far apart between lanes (`passes/vectors/vectorize.py` decides). The
 rows of a matrix in the adjoint of a product of matrices are an example. Such a loop is written once, with
 scalars, in a loop over the active lanes; LLVM makes the vectors.
 
@@ -17,9 +17,9 @@ adds up goes back there.
 
 from __future__ import annotations
 
-from diffsim.backends.cpu.simd_values import Index, SimdValues
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import memory_type
+from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Block, For, Value
 from diffsim.ir.traversal import free_values
 

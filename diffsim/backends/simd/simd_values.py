@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from diffsim.backends.cpu.libm import vector_form
 from diffsim.backends.llvm.lanes import identity
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
+from diffsim.backends.simd.libm import vector_form
 from diffsim.ir.nodes import LEAVES, Const, Load, Mem, Task, Value
+from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.types import ScalarType
 
 
@@ -50,6 +51,14 @@ class SimdValues(FunctionLowering):
         self.divergent = task.simd or frozenset()
         self.packed: dict[Load, PrivateCopy] = {}
         """Loads from a copy of the memory, in another order."""
+        self.groups: dict[Access, Neighbours] = {}
+        """Accesses that each lane makes together with others."""
+        self.places: dict[Neighbours, Index | None] = {}
+        """Where the elements of such a group are, once its first access is reached; None: it is none here."""
+        self.joins_neighbours = True
+        self.wanted: set[Value] = set()
+        """Integers that are loaded as scalars too (`lane_offsets.py`)."""
+        self.lane_names: dict[Value, list[str]] = {}
         self.mask = ""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from diffsim.backends.cpu.simd import SimdLowering
-from diffsim.backends.cpu.simd_values import Index
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
-from diffsim.ir.nodes import (
-    Let,
-    Load,
-    Task,
-)
+from diffsim.backends.simd.simd import SimdLowering
+from diffsim.backends.simd.simd_values import Index
+from diffsim.ir.nodes import For, Let, Load, Task, While
 from diffsim.ir.types import ScalarType
 
 
@@ -46,7 +42,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     # Rows that are a multiple of W need no mask, and LLVM gets plain loads and stores.
     if not extent.isdigit() or int(extent) % lanes:
         left = body.assign(f"sub nsw i64 {extent}, {first}")
-    if left and all(isinstance(s, (Let, Load)) for s in task.body.stmts):
+    if left and (_only_yields(task) or _has_many_groups(task)):
         nexts = _whole_or_part(body, task, base, left, carried)
     else:
         body.mask = _first_lanes(body, left) if left else ""
@@ -96,25 +92,44 @@ def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) ->
 def _whole_or_part(
     body: SimdLowering, task: Task, base: str, left: str, carried: list[str]
 ) -> list[str]:
-    """Emit a block of lanes that only yield partial results: without a mask if it is whole.
+    """Emit a block of lanes twice: without a mask for a whole one.
 
-    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for.
+    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for, and only
+    whole blocks access neighbours together.
     """
     whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
     full = body.assign(f"icmp sge i64 {left}, {body.lanes}")
     body.emit(f"br i1 {full}, label %{whole}, label %{part}")
     sides = []
+    around = body.names
     for label in (whole, part):
         body.start_block(label)
         body.mask = _first_lanes(body, left) if label == part else ""
+        body.joins_neighbours = label == whole
+        # What one side computes is not there on the other.
+        body.names = dict(around)
+        body.lane_names.clear()
         sides.append((_one_block(body, task, base, carried), body.label))
         body.jump(joined)
     body.start_block(joined)
+    body.names = around
+    body.lane_names.clear()
+    body.joins_neighbours = True
     (xs, a), (ys, b) = sides
     return [
         body.assign(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")
         for v, x, y in zip(task.body.yields, xs, ys, strict=True)
     ]
+
+
+def _only_yields(task: Task) -> bool:
+    """Whether lanes have no effect but their partial results."""
+    return all(isinstance(s, (Let, Load)) for s in task.body.stmts)
+
+
+def _has_many_groups(task: Task) -> bool:
+    """Whether a test for each group of accesses would cost more than a second copy of the body."""
+    return bool(task.neighbours) and not any(isinstance(s, (For, While)) for s in task.body.stmts)
 
 
 def _first_lanes(body: SimdLowering, count: str) -> str:

@@ -87,16 +87,17 @@ def _reuse(task: Task, s: Load, loops: Loops) -> int:
     count = 1
     for k, axis in enumerate(task.axes):
         if axis not in follows:
-            count *= _extent(bounds[2 * k], bounds[2 * k + 1])
+            count *= extent_of(bounds[2 * k], bounds[2 * k + 1])
     for loop in loops:
         if isinstance(loop, While):
             count *= _UNKNOWN_COUNT
         elif loop.index not in follows:
-            count *= _extent(loop.lo, loop.hi)
+            count *= extent_of(loop.lo, loop.hi)
     return count
 
 
-def _extent(lo: Value, hi: Value) -> int:
+def extent_of(lo: Value, hi: Value) -> int:
+    """Estimate the iterations from one bound to another."""
     if isinstance(lo, Const) and isinstance(hi, Const):
         return max(0, int(hi.value) - int(lo.value))
     return _UNKNOWN_COUNT

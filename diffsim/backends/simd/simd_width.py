@@ -13,6 +13,9 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 
+_LONG = 100
+"""Statements of a lane."""
+
 
 def choose_simd_width(task: Task, jit: Jit) -> int:
     """Return W: as many registers per value, up to 4, as the register pressure of the busiest loop allows.
@@ -27,6 +30,8 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
                 bits = max(bits, v.type.scalar.bits)
     lanes = jit.vector_bits // bits
     fit = jit.vector_registers // _register_pressure(task.body, task.simd)
+    if _has_work_enough(task):
+        fit = 1
     lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
     extent = _extent(task)
     # A short constant axis: no more lanes than it has, rounded up to a power of two; idle ones
@@ -34,6 +39,17 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
     while extent is not None and lanes > 1 and lanes // 2 >= extent:
         lanes //= 2
     return lanes
+
+
+def _has_work_enough(task: Task) -> bool:
+    """Whether one register for each value will do: accesses of single lanes depend on nothing.
+
+    In long lanes the registers that shuffles need would be missing, too.
+    """
+    if not task.neighbours or _has_loop(task.body):
+        return False
+    anywhere = any(group.step is None for group in task.neighbours)
+    return anywhere or sum(1 for _ in statements(task.body)) > _LONG
 
 
 def _register_pressure(block: Block, wide: frozenset[Value]) -> int:

@@ -1,7 +1,7 @@
 """SIMD code: the lanes of a task run W at a time, as vectors, on the CPU.
 
 LLVM vectorizes a loop over lanes only if there is no loop inside it (or one it can unroll). A task with
-loops inside is therefore written with vectors from the start, if `passes/transforms/vectorize.py` has
+loops inside is therefore written with vectors from the start, if `passes/vectors/vectorize.py` has
 marked it: each value that differs between lanes is one `<W x float>`, each that does not stays a scalar,
 and the loops are outside the vectors (outer-loop vectorization):
 
@@ -28,11 +28,11 @@ along the last axis. `simd_width.py` chooses W, `simd_blocks.py` writes the loop
 
 from __future__ import annotations
 
-from diffsim.backends.cpu import lane_loops
-from diffsim.backends.cpu.simd_values import Index, SimdValues
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
 from diffsim.backends.llvm.module import memory_type
+from diffsim.backends.simd import lane_loops, lane_offsets, neighbours
+from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import (
     Alloca,
     Atomic,
@@ -46,6 +46,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
+from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.types import i64
 
 _CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
@@ -63,6 +64,68 @@ class SimdLowering(SimdValues):
         self.indices.pop()
 
     def stmt(self, s: Stmt) -> None:
+        if not (isinstance(s, (Load, Store, Atomic)) and self.with_neighbours(s)):
+            self.alone(s)
+
+    def with_neighbours(self, s: Access) -> bool:
+        """Lower an access with its group of neighbours; return whether it was, or will be."""
+        group = self.groups.get(s)
+        if group is None:
+            return False
+        if s is group.accesses[0]:
+            self.places[group] = (
+                neighbours.find_place(self, group) if neighbours.may_join(self, group) else None
+            )
+        at = self.places[group]
+        if at is not None and s is group.accesses[0 if isinstance(s, Load) else -1]:
+            self.group(group, at)
+        return at is not None
+
+    def group(self, group: Neighbours, at: Index) -> None:
+        """Lower a group: its accesses together if all lanes are active, one after the other if not."""
+        offsets = neighbours.offsets_of(self, group)
+        if not offsets:
+            self.apart(group)
+        elif not self.mask:
+            neighbours.together(self, group, at, offsets)
+        else:
+            self.together_or_apart(group, at, offsets)
+
+    def apart(self, group: Neighbours) -> None:
+        for s in group.accesses:
+            self.alone(s)
+
+    def together_or_apart(self, group: Neighbours, at: Index, offsets: list[int]) -> None:
+        mask, kind = self.mask, f"i{self.lanes}"
+        bits = self.assign(f"bitcast {self.vector('i1')} {mask} to {kind}")
+        all_ = self.assign(f"icmp eq {kind} {bits}, -1")
+        together, apart, after = (self.new_label(w) for w in ("together", "apart", "end"))
+        self.emit(f"br i1 {all_}, label %{together}, label %{apart}")
+        sides = []
+        for label in (together, apart):
+            self.start_block(label)
+            # What one side computes of indices is not there on the other.
+            self.indices.append({})
+            self.int64_names.append({})
+            if label == together:
+                self.mask = ""
+                neighbours.together(self, group, at, offsets)
+                self.mask = mask
+            else:
+                self.apart(group)
+            self.int64_names.pop()
+            self.indices.pop()
+            loads = [s for s in group.accesses if isinstance(s, Load)]
+            sides.append((self.label, [self.names[s.out] for s in loads]))
+            self.jump(after)
+        self.start_block(after)
+        (a, xs), (b, ys) = sides
+        for s, x, y in zip(loads, xs, ys, strict=True):
+            kind = self.type_of(s.out)
+            self.names[s.out] = self.assign(f"phi {kind} [ {x}, %{a} ], [ {y}, %{b} ]")
+
+    def alone(self, s: Stmt) -> None:
+        """Lower a statement as one that is in no group."""
         if isinstance(s, Load):
             self.load(s)
         elif isinstance(s, Store):
@@ -101,6 +164,7 @@ class SimdLowering(SimdValues):
         t = s.mem.dtype.scalar
         if s.out in self.divergent:
             self.names[s.out] = self.load_lanes(s.mem, at)
+            lane_offsets.load(self, s, at)
             return
         raw = self.assign(f"load {memory_type(t)}, ptr {at.base}{self.module.alias(s.mem)}")
         self.names[s.out] = self.assign(f"trunc i8 {raw} to i1") if t.is_bool else raw

@@ -1,0 +1,1 @@
+"""Lanes as vectors on a CPU: values, accesses, loops, functions."""

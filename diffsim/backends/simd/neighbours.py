@@ -1,0 +1,213 @@
+"""Accesses that a lane makes together: neighbours in memory, read and written at once, on the CPU.
+
+`passes/vectors/neighbours.py` finds loads, stores and additions whose addresses differ by constants. Where
+the lanes' elements are anywhere, each lane accesses as many neighbours as fit into 128 bits at once, and
+vectors of lanes are made of that, or taken apart, in registers (`shuffles.py`):
+
+    lane 0:  load <2 x float>  q[i0, j0], q[i0, j0 + 1]           <W x float> of q[i, j]
+    lane 1:  load <2 x float>  q[i1, j1], q[i1, j1 + 1]     ->    <W x float> of q[i, j + 1]
+    ...
+
+Where lanes are a few scalars apart, as the components of vectors are, all of them make one access to a span.
+Lanes follow one another, so additions that meet are made one after the other. No lane is asked whether it is
+active: unless all are, each access is made as if it stood alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diffsim.backends.llvm.module import memory_type
+from diffsim.backends.llvm.private_copy import PrivateCopy
+from diffsim.backends.simd import lane_offsets, shuffles
+from diffsim.backends.simd.simd_values import Index, SimdValues
+from diffsim.ir.nodes import Atomic, Load, Store
+from diffsim.ir.schedules import Access, Neighbours
+
+_MOST_LANES = 32
+"""Of a vector whose lanes are written out one by one."""
+_WIDEST_STEP = 4
+"""Scalars between lanes that are accessed with what lies between."""
+
+
+def may_join(body: SimdValues, group: Neighbours) -> bool:
+    """Whether this function makes the accesses of a group together."""
+    for s in group.accesses:
+        if s in body.update_logs or (isinstance(s, Load) and s in body.packed):
+            return False
+        if isinstance(s, Atomic):
+            copy = body.private_copies.get(s)
+            plain = s.exclusive or body.single_threaded or copy is not None
+            # All go to one copy, or none does.
+            if not plain or copy is not _copy(body, group.accesses[0]):
+                return False
+            if copy is not None and copy.slots > 1:
+                return False
+    return body.joins_neighbours
+
+
+def find_place(body: SimdValues, group: Neighbours) -> Index | None:
+    """Emit where the lanes' elements of the first access are; None where they are a vector in memory."""
+    s = group.accesses[0]
+    at = body.index_of(s.mem, s.index, _copy(body, s))
+    if not _makes_spans(at) and (body.lanes > _MOST_LANES or (not at.vector and at.step in (0, 1))):
+        return None
+    return at
+
+
+def _makes_spans(at: Index) -> bool:
+    """Whether the lanes' elements are few scalars apart."""
+    return not at.vector and 1 < at.step <= _WIDEST_STEP
+
+
+def _copy(body: SimdValues, s: Access) -> PrivateCopy | None:
+    return body.private_copies.get(s) if isinstance(s, Atomic) else None
+
+
+def offsets_of(body: SimdValues, group: Neighbours) -> list[int]:
+    """Return how many scalars each access is behind the first; empty where that is not known."""
+    s = group.accesses[0]
+    terms = body.terms(s.mem, s.index, _copy(body, s))
+    return group.offsets([int(n) if n.isdigit() else None for _, n in terms])
+
+
+def together(body: SimdValues, group: Neighbours, at: Index, offsets: list[int]) -> None:
+    """Emit the accesses of all lanes, none of which is idle."""
+    _Together(body, group, at, offsets).lower()
+
+
+class _Together:
+    """The accesses of one group, made at one place of a function."""
+
+    def __init__(self, body: SimdValues, group: Neighbours, at: Index, offsets: list[int]) -> None:
+        self.body = body
+        self.group = group
+        self.at = at
+        self.offsets = offsets
+        self.first = group.accesses[0]
+        self.terms = body.terms(self.first.mem, self.first.index, _copy(body, self.first))
+        self.type = self.first.mem.dtype.scalar
+        self.is_load = isinstance(self.first, Load)
+        self.values = {} if self.is_load else self.values_of()
+        self.found: dict[int, str] = {}
+        """The vectors of lanes that were loaded, by offset."""
+
+    def lower(self) -> None:
+        spans = list(self.spans())
+        for span in spans:
+            self.access_span(span)
+        done = {o for span in spans for o in span}
+        self.lane_by_lane([o for o in self.offsets if o not in done])
+        for s, o in zip(self.group.accesses, self.offsets, strict=True):
+            if isinstance(s, Load):
+                self.body.names[s.out] = self.found[o]
+                lane_offsets.load(self.body, s, self.at, o)
+
+    def values_of(self) -> dict[int, str]:
+        """Emit what is added to, or stored in, each element."""
+        body = self.body
+        values: dict[int, str] = {}
+        with body.vector_ops():
+            for s, o in zip(self.group.accesses, self.offsets, strict=True):
+                assert not isinstance(s, Load)
+                v = body.name(s.value)
+                if o in values and isinstance(s, Atomic):
+                    v = body.sum_of_two(self.type, body.lanes, values[o], v)
+                values[o] = v
+        return values
+
+    # ---- lanes that are a few scalars apart
+
+    def spans(self) -> Iterator[list[int]]:
+        """Yield runs of offsets at which the elements of all lanes make one span of memory.
+
+        What lies between may be loaded, but not stored.
+        """
+        step = self.at.step
+        if not _makes_spans(self.at):
+            return
+        runs: list[list[int]] = []
+        for o in sorted(set(self.offsets)):
+            near = runs and o - runs[-1][0] < step
+            if near and (self.is_load or o == runs[-1][-1] + 1):
+                runs[-1].append(o)
+            else:
+                runs.append([o])
+        yield from (run for run in runs if self.is_load or len(run) == step)
+
+    def access_span(self, run: list[int]) -> None:
+        """Emit one access for all lanes."""
+        body, t, s, step = self.body, self.type, self.first, self.at.step
+        length = step * (body.lanes - 1) + run[-1] - run[0] + 1
+        kind, how = f"<{length} x {t.llvm}>", self.how()
+        place, old = self.after(self.at.base, run[0]), ""
+        if not isinstance(s, Store):
+            old = body.assign(f"load {kind}, ptr {place}, {how}")
+        if self.is_load:
+            for o in run:
+                self.found[o] = shuffles.pick(body, t, old, length, range(o - run[0], length, step))
+            return
+        new = shuffles.interleave(body, t, [self.values[o] for o in run], step)
+        if isinstance(s, Atomic):
+            new = self.sum_of(kind, old, new)
+        body.emit(f"store {kind} {new}, ptr {place}, {how}")
+
+    # ---- lanes that are anywhere
+
+    def lane_by_lane(self, offsets: list[int]) -> None:
+        """Emit what each lane accesses by itself."""
+        if not offsets:
+            return
+        body, t = self.body, self.type
+        runs = self.group.pieces(offsets)
+        given = [
+            [""] * body.lanes
+            if self.is_load
+            else shuffles.by_lane(body, t, [self.values[o] for o in run])
+            for run in runs
+        ]
+        found: list[list[str]] = [[] for _ in runs]
+        for k in range(body.lanes):
+            pointer = self.pointer(k)
+            for run, own, made in zip(runs, given, found, strict=True):
+                made.append(self.access(self.after(pointer, run[0]), len(run), own[k]))
+        for run, made in zip(runs, found, strict=True):
+            if self.is_load:
+                vectors = shuffles.by_neighbour(body, t, made, len(run))
+                self.found.update(zip(run, vectors, strict=True))
+
+    def access(self, place: str, count: int, value: str) -> str:
+        """Emit one lane's access of `count` neighbours; return what was loaded."""
+        body, t, how = self.body, self.type, self.how()
+        kind = t.llvm if count == 1 else f"<{count} x {t.llvm}>"
+        if isinstance(self.first, Store):
+            body.emit(f"store {kind} {value}, ptr {place}, {how}")
+            return ""
+        old = body.assign(f"load {kind}, ptr {place}, {how}")
+        if isinstance(self.first, Atomic):
+            body.emit(f"store {kind} {self.sum_of(kind, old, value)}, ptr {place}, {how}")
+        return old
+
+    def pointer(self, lane: int) -> str:
+        """Emit the address of a lane's first access."""
+        body, at, place = self.body, self.at, self.at.base
+        if at.vector:
+            own = lane_offsets.own_offset(body, self.terms, at.vector, lane)
+            place = body.assign(f"getelementptr {memory_type(self.type)}, ptr {place}, i64 {own}")
+        return self.after(place, at.step * lane)
+
+    # ---- text
+
+    def how(self) -> str:
+        return f"align {self.type.bytes}{self.body.module.alias(self.first.mem)}"
+
+    def after(self, pointer: str, offset: int) -> str:
+        """Emit the address some scalars behind another one."""
+        if not offset:
+            return pointer
+        t = memory_type(self.type)
+        return self.body.assign(f"getelementptr {t}, ptr {pointer}, i64 {offset}")
+
+    def sum_of(self, kind: str, a: str, b: str) -> str:
+        word = f"fadd {self.body.module.flags}" if self.type.is_float else "add"
+        return self.body.assign(f"{word} {kind} {a}, {b}")

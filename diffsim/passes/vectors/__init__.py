@@ -1,0 +1,1 @@
+"""Lanes that run together as vectors: which tasks, and how their accesses are grouped."""
