@@ -83,7 +83,7 @@ def some(share):
     return settings(phases=[Phase.explicit, Phase.generate], max_examples=count)
 
 
-@some(2)
+@some(3)
 @given(st.integers(0, 2**31))
 def test_made_kernels(folder, seed):
     check_made(folder, seed)

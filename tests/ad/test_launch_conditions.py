@@ -640,7 +640,7 @@ def test_what_no_launch_can_tell_is_refused():
         assert "two iterations of this parallel loop may write the same element" in error.message
 
 
-@pytest.mark.parametrize("seed", range(5, 13))
+@pytest.mark.parametrize("seed", range(5, 11))
 def test_random_loops(seed):
     text = launches.make(seed)
     for how in ("refuse", "save"):
@@ -648,5 +648,9 @@ def test_random_loops(seed):
 
 
 def test_the_random_loops_are_of_both_kinds():
-    found = {launches.verdict(launches.make(seed), seed) for seed in range(20, 30)}
-    assert {"right", "refused"} <= found
+    found = set()
+    for seed in range(20, 30):
+        found.add(launches.verdict(launches.make(seed), seed))
+        if found >= {"right", "refused"}:
+            return
+    pytest.fail(f"all of them: {found}")

@@ -8,6 +8,8 @@ from diffsim import math as tm
 from tests.support.gradients import central, check, field, numbers
 from tests.support.source import make
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 # name: the call, of vectors a and b of 3, s in (0.2, 0.8) of 3, a matrix m of 3 x 3, and numbers p and q
 CALLS = {
     "clamp": "tm.clamp(a, -0.3, s)",

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fuzz import tensors
 
-COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 60
+COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 36
 ANSWERS = collections.Counter()
 
 

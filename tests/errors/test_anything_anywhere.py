@@ -222,8 +222,9 @@ def bodies(thing):
 
 @pytest.mark.parametrize("thing", THINGS)
 def test_anything_anywhere(thing, tmp_path, cpu):
-    tried = list(bodies(thing))
-    assert len(tried) > 80
+    # Half of the places, all of them for two things: what fails depends on the place more than on the thing.
+    tried = list(bodies(thing))[THINGS.index(thing) % 2 :: 2]
+    assert len(tried) > 40
     text = PROGRAM + "".join(KERNEL.format(body=body) for body in tried)
     file = tmp_path / "anything.py"
     file.write_text(text, encoding="utf-8")

@@ -213,7 +213,7 @@ SOME = ["f32", "f64", "i8", "i32", "u64"]
 
 @pytest.mark.parametrize("t", ALL)
 def test_elements_of_fields(t, request):
-    if t not in SOME:
+    if t not in ("f32", "i32"):  # LLVM's passes see the others in `test_lanes_that_run_together`
         request.getfixturevalue("quick_code")
     ds.init(arch=ds.cpu)
     grid = Grid(SCALARS[t]).compile()
