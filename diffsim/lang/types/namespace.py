@@ -183,7 +183,7 @@ class matrix(metaclass=PublicNames):  # noqa: N801
 def _of_size(shape: tuple[int | None, ...], dtype: object) -> TensorType | DefaultTensor:
     """Make a type of vectors or matrices; without `dtype` it follows the default float."""
     name = "vector" if len(shape) == 1 else "matrix"
-    if None in shape:
+    if any(n is None for n in shape):
         raise ArgumentError(
             f"ds.types.{name} needs the sizes of the type",
             Span.of_caller(),
