@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import shown
+from diffsim.errors import shown, warn
 from diffsim.lang.host.signatures import checked_methods, need_whole
 from diffsim.lang.host.unsupported import Explained
 from diffsim.runtime.files import write_file
@@ -37,9 +37,13 @@ class _Element:
     def add(self, key: str, data_type: str, data: Any) -> None:
         """Add a channel, or `key_1`, `key_2`, ... for the columns of an array."""
         if data_type not in _TYPES:
-            raise refuse(
-                f"{shown(data_type)} is no type of PLY files", f"use one of {', '.join(_TYPES)}"
+            # As in Taichi, whose programs go on without the channel.
+            warn(
+                f"{shown(data_type)} is no type of PLY files, and the channel {key} is left out; there are "
+                + ", ".join(_TYPES),
+                UserWarning,
             )
+            return
         found = as_array(data, f"the channel {key}")
         if found.ndim == 0 or found.shape[0] != self.count:
             raise refuse(

@@ -480,3 +480,21 @@ def test_short_axes_of_an_array_beyond_32_bits(cpu):
 
     rows(y, n - 2)
     assert [y[n - 1, m - 1], y[n - 2, 7], y[n - 3, 7], y[0, 7]] == [(m - 1) % 100, 7, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "margin"),
+    [((), 64), (16, 64), ((8, 100), 448), ((2, 10**6), 65536), ((100, 3, 50), 640)],
+)
+def test_an_index_that_is_off_by_one_reaches_no_other_memory(cpu, shape, margin):
+    """Room for one step along the slowest axis, up to 64 KiB, at both ends of the elements."""
+    x = cpu.field(cpu.f32, shape=shape)
+    storage = x.storage
+    whole = storage.scalars
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    first, last = whole.ctypes.data, whole.ctypes.data + whole.nbytes
+    assert storage.layout.margin == margin
+    assert first + margin <= storage.address
+    assert storage.address + storage.layout.nbytes + margin <= last
+    assert storage.address % 64 == 0

@@ -99,7 +99,6 @@ def test_a_field_gives_its_elements(cpu, tmp_path):
     [
         (lambda w: PLYWriter(0), "num_vertices cannot be 0"),
         (lambda w: PLYWriter(1, 1, "pentagon"), "face_type cannot be 'pentagon'"),
-        (lambda w: w.add_vertex_channel("a", "long", [1, 2, 3]), "'long' is no type"),
         (lambda w: w.add_vertex_channel("a", "int", [1, 2]), "there are 3 vertices"),
         (lambda w: w.add_vertex_channel("a", "uchar", [1, 2, 256]), "has no room for"),
         (lambda w: w.add_vertex_channel("a", "int", [1, 2, np.nan]), "has no room for"),
@@ -117,3 +116,18 @@ def test_what_is_refused(wrong, message, tmp_path, monkeypatch):
         wrong(PLYWriter(3, 1))
     assert message in caught.value.message
     assert not list(tmp_path.iterdir())
+
+
+def test_a_channel_of_an_unknown_type_is_left_out(tmp_path):
+    """As in Taichi, one of whose examples has one."""
+    writer = ds.tools.PLYWriter(num_vertices=3)
+    writer.add_vertex_pos([0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [0.0, 1.0, 2.0])
+    with pytest.warns(
+        UserWarning, match="'long' is no type of PLY files, and the channel a is left"
+    ):
+        writer.add_vertex_channel("a", "long", [1, 2, 3])
+    writer.export_ascii(str(tmp_path / "points.ply"))
+    written = (tmp_path / "points.ply").read_text().splitlines()
+    assert [line for line in written if line.startswith("property")] == [
+        f"property float {axis}" for axis in "xyz"
+    ]

@@ -44,6 +44,9 @@ class StridedSpan:
         return StridedSpan(address, self.bytes, self.count, self.bytes)
 
 
+_MOST_MARGIN = 1 << 16
+
+
 @dataclass(frozen=True)
 class StorageLayout:
     """The shape of a storage, and the order of its scalars in memory.
@@ -99,6 +102,13 @@ class StorageLayout:
     def component_stride(self) -> int:
         """The stride of the components of an element [scalars]."""
         return self.count // self.components if self.soa and self.components > 1 else 1
+
+    @locks.cached
+    def margin(self) -> int:
+        """Bytes at each end, beside the elements: room for a slowest index that is off by one."""
+        slowest = self.shape[self.order[0]] if self.shape else 1
+        step = self.nbytes // (slowest * self.components if self.soa else slowest)
+        return min(-(-step // 64) * 64, _MOST_MARGIN)
 
     def view(self, flat: np.ndarray) -> np.ndarray:
         """View scalars in memory order as an array of shape `shape` + (components,)."""
@@ -326,9 +336,11 @@ class HostStorage:
         """
         self.layout = layout
         # Cache lines have 64 bytes, and so have the widest vectors (AVX-512): aligned ones never straddle two
-        # lines.
-        raw = np.zeros(layout.nbytes + 64, np.uint8)
-        start = -raw.ctypes.data % 64
+        # lines. Without margins an index that is off by one would overwrite what the allocator keeps there,
+        # and end the process much later, where nobody finds out why.
+        margin = layout.margin
+        raw = np.zeros(layout.nbytes + 2 * margin + 64, np.uint8)
+        start = margin + -raw.ctypes.data % 64
         flat = raw[start : start + layout.nbytes].view(layout.dtype.numpy)
         self.scalars = flat
         self.flat: Any = scalars_of(flat)
