@@ -186,8 +186,8 @@ ESCAPE: str
 class Gui:
     """Panels of widgets; `window.get_gui()` returns it.
 
-    A widget is known by its text, within its panel. Panels are moved by their titles, and folded by the
-    triangle there.
+    A widget is known by its text, within its panel; what follows `##` in it is not shown. Panels are moved
+    by their titles, and folded by the triangle there.
 
     Example:
         window = ds.ui.Window("Panels", (300, 200), show_window=False)

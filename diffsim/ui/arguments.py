@@ -27,7 +27,7 @@ def vectors(name: str, value: object, size: int) -> np.ndarray:
         made = made.reshape(0, size)
     if made.ndim < 2 or made.shape[-1] not in (2, 3):
         raise refuse(
-            f"{name} is {size} numbers for each place, not {describe(value)}",
+            f"{name} has shape {made.shape}, and a place has {size} numbers",
             f"give ds.Vector.field({size}, ds.f32, shape=n), or an array of shape (n, {size})",
         )
     made = made.reshape(-1, made.shape[-1])
@@ -72,7 +72,9 @@ def packed(colored: np.ndarray) -> np.ndarray:
 def need_count(name: str, found: int, count: int, of: str) -> None:
     """Refuse arrays that do not have one element for each of something."""
     if found != count:
-        raise refuse(f"there are {found} of {name}, and {count} of {of}", "give one for each")
+        raise refuse(
+            f"{name} has {found} elements, and there are {count} {of}", "give one for each"
+        )
 
 
 def radii(radius: object, per_vertex_radius: object, count: int) -> np.ndarray:
@@ -95,7 +97,7 @@ def indices(value: object, vertices: int, corners: int) -> np.ndarray:
     made = as_array(value, "indices")
     if made.dtype.kind not in "iu":
         raise refuse(
-            f"indices are whole numbers, not {describe(value)}",
+            f"indices are whole numbers, not {made.dtype}",
             "convert them: .astype(np.int32)"
             if not is_field(value)
             else "make it ds.field(ds.i32, ...)",

@@ -85,8 +85,8 @@ def _fill(pixels: Pixels, box: Box, color: int, opacity: float) -> None:
 class Gui(Explained):
     """Panels of widgets; `window.get_gui()` returns it.
 
-    A widget is known by its text, within its panel. Panels are moved by their titles, and folded by the
-    triangle there.
+    A widget is known by its text, within its panel; what follows `##` in it is not shown. Panels are moved
+    by their titles, and folded by the triangle there.
 
     Example:
         window = ds.ui.Window("Panels", (300, 200), show_window=False)
@@ -289,7 +289,7 @@ class Gui(Explained):
         if row is None:
             return value
         panel, left, top = row
-        wide = _ROW + _GAP + text_mask(str(text), _FONT).shape[1]
+        wide = _ROW + _GAP + text_mask(_label(text), _FONT).shape[1]
         value ^= self._clicked(panel, text, (left, top, wide, _ROW))
         box = left, top, _ROW, _ROW
         self._strokes.fill(box, self._shade(panel, text, box))
@@ -381,22 +381,27 @@ class Gui(Explained):
         if row is None:
             return False
         panel, left, top = row
-        box = left, top, text_mask(str(text), _FONT).shape[1] + 2 * _GAP, _ROW
+        box = left, top, text_mask(_label(text), _FONT).shape[1] + 2 * _GAP, _ROW
         clicked = self._clicked(panel, text, box)
         over = self._held == (panel.name, text)
         self._strokes.fill(box, _HELD if over else _HEAD)
-        self._strokes.text(str(text), left + _GAP, top + 3, _INK, box[2])
+        self._strokes.text(_label(text), left + _GAP, top + 3, _INK, box[2])
         return clicked
 
     def _beside(self, panel: _Panel, text: str, left: int, top: int) -> None:
         """Write what a widget is to the right of it."""
-        self._strokes.text(str(text), left + _GAP, top + 3, _INK, _room(panel, left + _GAP))
+        self._strokes.text(_label(text), left + _GAP, top + 3, _INK, _room(panel, left + _GAP))
 
     def _middle(self, text: str, box: Box) -> None:
         """Write a value in the middle of a bar."""
         left, top, width, _ = box
         at = max((width - text_mask(text, _FONT).shape[1]) // 2, 2)
         self._strokes.text(text, left + at, top + 3, _INK, width - at)
+
+
+def _label(text: str) -> str:
+    """Return what of a widget's text is shown: all before `##`, which tells apart widgets of one label."""
+    return str(text).partition("##")[0]
 
 
 def _holds(box: Box, place: tuple[float, float]) -> bool:

@@ -156,7 +156,9 @@ def test_frames_are_written_to_pictures_and_films(window, tmp_path):
 
 
 WRONG = {
-    "centers is 2 numbers for each place": lambda c: c.circles(np.zeros(4), radius=1),
+    r"centers has shape \(4,\), and a place has 2 numbers": lambda c: c.circles(
+        np.zeros(4), radius=1
+    ),
     "radius is a number, not None": lambda c: c.circles(np.zeros((4, 2))),
     "an image has shape": lambda c: c.set_image(np.zeros(4)),
     "and no elements": lambda c: c.set_image(np.zeros((0, 4))),

@@ -152,20 +152,31 @@ def test_panels_are_moved_and_folded_by_their_titles(panel):
 
 
 def test_a_panel_above_takes_the_click(window):
+    """And widgets of the same label are told apart by what follows it."""
     gui, clicks = window.get_gui(), []
 
     def frame(*events):
         for name in ("one", "other"):
             with gui.sub_window(name, 0.1, 0.1, 0.5, 0.5):
-                if gui.button("click"):
-                    clicks.append(name)
+                for text in ("click", "click##2"):
+                    if gui.button(text):
+                        clicks.append((name, text))
         send(window, *events)
         window.show()
 
     frame()
     frame(*click(LEFT + 5, ROWS[0]))
     frame()
-    assert clicks == ["other"]
+    assert clicks == [("other", "click")]
+    frame(*click(LEFT + 5, ROWS[1]))
+    frame()
+    assert clicks[1:] == [("other", "click##2")]
+    frame(move(0, 0))
+    frame()
+    shown = window._frames.view.frames[-1][:, LEFT : LEFT + 60]
+    np.testing.assert_array_equal(
+        shown[ROWS[0] - 9 : ROWS[0] + 9], shown[ROWS[1] - 9 : ROWS[1] + 9]
+    )
 
 
 def test_a_panel_is_as_high_as_its_widgets(window):

@@ -427,19 +427,21 @@ def test_matrices_of_the_camera():
 
 
 WRONG = {
-    "centers is 3 numbers for each place": lambda s: s.particles(np.zeros((4, 5)), radius=1),
-    "there are 2 of per_vertex_color, and 4 of centers": lambda s: s.particles(
+    r"centers has shape \(4, 5\), and a place has 3 numbers": lambda s: s.particles(
+        np.zeros((4, 5)), radius=1
+    ),
+    "per_vertex_color has 2 elements, and there are 4 centers": lambda s: s.particles(
         np.zeros((4, 3)), 1, per_vertex_color=np.zeros((2, 3))
     ),
-    "there are 3 of per_vertex_radius": lambda s: s.particles(
+    "per_vertex_radius has 3 elements": lambda s: s.particles(
         np.zeros((4, 3)), per_vertex_radius=np.ones(3)
     ),
     "radius is a number, not None": lambda s: s.particles(np.zeros((4, 3))),
     "a radius is 0 or more, and one is -2": lambda s: s.particles(np.zeros((4, 3)), -2),
     "indices has 4, and there are 4 vertices": lambda s: s.mesh(np.zeros((4, 3)), [0, 1, 4]),
     "indices has -1": lambda s: s.lines(np.zeros((4, 3)), 1.0, indices=[-1, 0]),
-    "indices are whole numbers": lambda s: s.mesh(np.zeros((4, 3)), [0.0, 1.0, 2.0]),
-    "there are 2 of normals, and 4 of vertices": lambda s: s.mesh(
+    "indices are whole numbers, not float64": lambda s: s.mesh(np.zeros((4, 3)), [0.0, 1.0, 2.0]),
+    "normals has 2 elements, and there are 4 vertices": lambda s: s.mesh(
         np.zeros((4, 3)), normals=np.zeros((2, 3))
     ),
     "color is a colour of three numbers": lambda s: s.mesh(np.zeros((3, 3)), color=0xFF0000),
@@ -450,6 +452,7 @@ WRONG = {
     "index_count is 0 or more": lambda s: s.particles(np.zeros((4, 3)), 1, index_count=-1),
     "a camera is a ds.ui.Camera": lambda s: s.set_camera((0, 0, 1)),
     "a scene has no .particle": lambda s: s.particle,
+    "has no attribute 'Windw'": lambda s: ds.ui.Windw,
 }
 
 
