@@ -4,7 +4,7 @@ Everything that can be reported has a `Span`: a place in the user's source. An e
 parts: what is wrong, the line with a caret under the faulty expression, and what to do instead. A
 function inlined into a kernel has the call as its span's `parent`, so both lines are shown.
 
-The classes say *when* a mistake is found: `KernelSyntaxError` and its like while a kernel is translated,
+The classes say *when* a mistake is found: `KernelSyntaxError` and the like while a kernel is translated,
 `ArgumentError` and its kinds where Python calls diffsim, `CheckError` and its kinds while a kernel runs,
 `AutodiffError` and its kinds while a gradient is made. `InternalError` is a fault of diffsim itself. Where
 Python has a built-in class for a mistake, the class is derived from it as well: `except IndexError` and

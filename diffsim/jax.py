@@ -140,7 +140,7 @@ def _given(array: Any) -> Given:
     name = str(array.dtype)
     try:
         dtype = np.dtype(name)
-    except TypeError:  # bfloat16 and its like
+    except TypeError:  # bfloat16 and the like
         dtype = None
     if name == "float32" and not _jax().config.jax_enable_x64:
         name += ' (for float64: jax.config.update("jax_enable_x64", True))'

@@ -1,6 +1,6 @@
 """Vectors and functions of shaders, under Taichi's names: `from diffsim import math as tm`.
 
-`vec3`, `mat4`, `ivec2` and their like are types of the default float and integer: of `ds.init(default_fp=...,
+`vec3`, `mat4`, `ivec2` and the like are types of the default float and integer: of `ds.init(default_fp=...,
 default_ip=...)`, as it is where they are used. They are annotations, they make values, `vec3(1, 2, 3)`, and
 fields, `vec3.field(shape=n)`. The functions work in kernels and in Python, on numbers and on vectors and
 matrices element by element. Their derivatives are those of the formulas in their documentation.

@@ -25,7 +25,7 @@ from diffsim.runtime.observe.profiler import (
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> Any:
-        return getattr(_times, name)  # the error for a name that is not there
+        return getattr(_times, name)  # the error for a missing name
 
 
 __all__ = [

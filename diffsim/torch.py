@@ -261,7 +261,7 @@ def _given(tensor: Any, what: str) -> Given:
     name = str(tensor.dtype)
     try:
         dtype = np.dtype(name.removeprefix("torch."))
-    except TypeError:  # bfloat16 and its like
+    except TypeError:  # bfloat16 and the like
         dtype = None
     return Given(tensor, tuple(tensor.shape), dtype, name)
 

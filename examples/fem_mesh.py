@@ -56,7 +56,7 @@ def check(points: np.ndarray, triangles: np.ndarray) -> None:
 def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Points (n, 2) [m] and corners of triangles (m, 3) of a mesh file."""
     if not path.is_file():
-        raise MeshError(f"{path} is not there; a mesh to start from is {MESH}")
+        raise MeshError(f"{path} does not exist; a mesh to start from is {MESH}")
     try:
         import meshio
     except ModuleNotFoundError:

@@ -52,7 +52,7 @@ def read(path: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     except FileNotFoundError:
         missing = path or "matplotlib's sample file topobathy.npz"
         raise BathymetryError(
-            f"{missing} is not there; name a file with --bathymetry FILE.npz"
+            f"{missing} does not exist; name a file with --bathymetry FILE.npz"
         ) from None
     except (OSError, KeyError, ValueError, AttributeError) as error:
         raise BathymetryError(

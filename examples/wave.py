@@ -1,4 +1,4 @@
-"""Waves on a square membrane: find the shape to let go of, so that a picture appears 256 steps later.
+"""Waves on a square membrane: find the shape to release, so that a picture appears 256 steps later.
 
     python examples/wave.py
     python examples/wave.py --target photo.png --iterations 300
@@ -7,7 +7,7 @@ In 200 iterations the loss falls from 4.2e-4 to 4.6e-5 m⁴. An iteration takes 
 processor core.
 
 The equation is ∂²h/∂t² = c² Δh with h = 0 on the rim, by central differences in space and time. The
-problem is DiffTaichi's [1]; here the membrane is at rest when it is let go of.
+problem is DiffTaichi's [1]; here the membrane is at rest when it is released.
 
 [1] Y. Hu et al., "DiffTaichi: Differentiable Programming for Physical Simulation", ICLR 2020.
 """
@@ -36,7 +36,7 @@ class Membrane:
         self.n, self.steps = n, steps
         self.cell = SIDE / n  # [m]
         self.dt = COURANT**0.5 * self.cell / SPEED  # [s]
-        self.start = ds.field(float, shape=(n, n), needs_grad=True)  # heights to let go of [m]
+        self.start = ds.field(float, shape=(n, n), needs_grad=True)  # heights to release [m]
         self.height = ds.field(float, shape=(steps + 1, n, n), needs_grad=True)  # [m]
         self.target = ds.field(float, shape=(n, n))  # [m]
         self.loss = ds.field(float, shape=(), needs_grad=True)  # ∫ (height - target)² [m⁴]
@@ -123,14 +123,14 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
 
 
 def show_results(out: Path, membrane: Membrane, film: np.ndarray, losses: list[float]) -> None:
-    """Write the loss, the picture wanted, let go of and formed, and a film."""
+    """Write the loss, the picture wanted, released and formed, and a film."""
     look = {"cmap": "coolwarm", "vmin": -RELIEF, "vmax": RELIEF}
     ds.tools.plot_loss(losses, out / "loss.png", label="loss [m⁴]")
     row = np.concatenate([membrane.target.to_numpy(), film[0], film[-1]])
     ds.tools.imwrite(ds.tools.colormap(row, **look), out / "wanted_start_end.png")
     small = film[:, ::2, ::2]
     ds.tools.animate(small, EVERY * membrane.dt, out / "wave.gif", label="height [m]", **look)
-    player = ds.tools.Player("A membrane that is let go of forms a letter")
+    player = ds.tools.Player("A released membrane forms a letter")
     player.add_frames(film, EVERY * membrane.dt, label="height [m]", **look)
     player.add_loss(losses, label="loss [m⁴]")
     player.write(out / "wave.html")

@@ -37,7 +37,7 @@ def copy(
         count: how many elements. Without these three all of them, and the shapes are the same.
 
     Raises:
-        ArgumentError: shapes or types that do not fit, elements that are not there.
+        ArgumentError: shapes or types that do not fit, elements that do not exist.
 
     Example:
         x, y = ds.field(ds.f32, shape=4), ds.field(ds.f32, shape=4)

@@ -112,7 +112,7 @@ def _libdevice() -> str:
     try:
         return str(find_libdevice())
     except PtxError:
-        return "none: sin, exp, pow and their like do not compile; install nvidia-nvvm"
+        return "none: sin, exp, pow and the like do not compile; install nvidia-nvvm"
 
 
 def self_test(arch: Any) -> Iterator[Row]:

@@ -61,7 +61,7 @@ class Animation:
 
     def add(self, rows: np.ndarray) -> None:
         self.frames.append(encoded(rows, "PNG", compress_level=1))
-        # Written once now, so that a folder that is not there is found before an hour of frames.
+        # Written once now, so that a missing folder is found before an hour of frames.
         if len(self.frames) == 1:
             self._write()
 

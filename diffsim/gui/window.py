@@ -29,9 +29,7 @@ def open_view(name: str, res: tuple[int, int], fullscreen: bool, receive: Receiv
         if backend in {"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"}:
             return PictureView(name)
         return FigureView(name, res, fullscreen, receive)
-    except (
-        Exception
-    ) as problem:  # each backend has errors of its own, for a display that is not there
+    except Exception as problem:  # each backend has errors of its own, for a missing display
         return PictureView(name, f" ({str(problem).splitlines()[0]})")
 
 

@@ -172,7 +172,7 @@ def _check(method: Any, iterations: Any, callback: Any, bounds: Any) -> None:
 
 
 def _meant(method: Any) -> str:
-    """Return what to write for a method that is not there."""
+    """Return what to write for a missing method."""
     name = str(method)
     plain = name.upper().replace("-", "").replace("_", "")
     # Names without hyphens, and PyTorch's LBFGS.

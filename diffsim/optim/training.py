@@ -247,7 +247,7 @@ class _Training:
                     UserWarning,
                 )
         else:
-            print(f"{self._checkpoint.path} is not there: training begins anew", file=sys.stderr)
+            print(f"{self._checkpoint.path} does not exist: training begins anew", file=sys.stderr)
 
     def run_all(self, shown: bool) -> None:
         """Make all iterations, and let the parameters have the best values."""

@@ -87,7 +87,7 @@ class RecentlyUsed:
         self.values: dict[Any, Any] = {}  # in the order of their use
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the value of a key, made if it is not there."""
+        """Return the value of a key, made if it is missing."""
         found = self.values.pop(key, None)
         if found is None:
             found = make()

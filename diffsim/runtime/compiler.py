@@ -133,7 +133,7 @@ def machine_code(kernel: Kernel, code: Code, backend: Backend) -> Any:
 
 
 def _load(key: str, code: Code, backend: Backend, store: disk_cache.DiskCache | None) -> Any:
-    """Load machine code from the disk cache; where it is not there, assemble and keep it."""
+    """Load machine code from the disk cache; where it is missing, assemble and keep it."""
     # A cache hit spares LLVM's optimizer, which takes most of the time of a first launch.
     kept = store.get(key) if store is not None else None
     if kept is not None:

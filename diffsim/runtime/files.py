@@ -1,6 +1,6 @@
 """Files that diffsim writes for users: whole, or as they were before, and an error with advice.
 
-A folder that is not there is made, whoever writes the file.
+A missing folder is made, whoever writes the file.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Writer:
 
     def guard(self, start: int, lock: object) -> None:
         """Indent the lines since `start` under a lock: threads of Python share the parameter block."""
-        # Python may switch threads between packing and the call, and a long launch lets go of the GIL
+        # Python may switch threads between packing and the call, and a long launch releases the GIL
         # (docs/adr/0022): another thread would overwrite arguments, or the result, that are still needed.
         self.space["$lock"] = lock
         self.lines[start:] = ["    with $lock:", *("    " + line for line in self.lines[start:])]

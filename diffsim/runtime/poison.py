@@ -1,6 +1,6 @@
 """Overwrites the gradients of a failed backward pass with NaN.
 
-Such a pass leaves sums that lack some of their terms, and nothing tells them from gradients. So they are
+Such a pass leaves sums that lack some of their terms, indistinguishable from gradients. So they are
 overwritten when it fails; a pass that does not fail pays nothing for it.
 """
 

@@ -466,7 +466,7 @@ def init(  # noqa: D417 - each option has its line
 
     Raises:
         ArgumentError: an option that does not exist or cannot have this value.
-        BackendError: a backend that is not there.
+        BackendError: a backend that this machine lacks.
 
     Example:
         ds.init(arch=ds.cpu, default_fp=ds.f64, random_seed=7)

@@ -31,7 +31,7 @@ class VideoManager(Explained):
         video.make_video(gif=True, mp4=True)
 
     Args:
-        output_dir: the folder, made if it is not there.
+        output_dir: the folder, made if it is missing.
         video_filename: of the films, without an ending; "video" if left out.
         width: of the films, in pixels, with `height`; that of the first frame if left out.
         height: as `width`.

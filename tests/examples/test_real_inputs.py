@@ -71,7 +71,7 @@ def test_tsunami_reads_depths(exact, tmp_path, capsys):
         assert np.hypot(lon[i] - place[0], lat[j] - place[1]) < 0.15
     file, out = tmp_path / "sea.npz", tmp_path / "out"
     bathymetry = ("--out", out, "--bathymetry", file)
-    assert "sea.npz is not there; name a file" in complaint(tsunami, capsys, *bathymetry)
+    assert "sea.npz does not exist; name a file" in complaint(tsunami, capsys, *bathymetry)
     file.write_text("no arrays")
     assert "has to be an .npz file with the arrays topo" in complaint(tsunami, capsys, *bathymetry)
     good = {"topo": -np.ones((20, 21)), "longitude": np.arange(21.0), "latitude": np.arange(20.0)}
@@ -211,7 +211,7 @@ def test_meshes_in_no_plane_and_without_triangles(exact, capsys, tmp_path):
     with pytest.raises(mesh.MeshError, match="there are no triangles"):
         mesh.check(points, triangles[:0])
     found = complaint(mesh, capsys, tmp_path / "no.msh", "--out", tmp_path)
-    assert "no.msh is not there; a mesh to start from is" in found
+    assert "no.msh does not exist; a mesh to start from is" in found
 
 
 def test_mesh_files(exact, tmp_path, capsys):

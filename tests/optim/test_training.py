@@ -153,7 +153,7 @@ def test_checkpoints_are_written_meanwhile(cpu, tmp_path):
 def test_resume_without_a_checkpoint_begins(cpu, tmp_path, capsys):
     run = train(Fit(), 2, out=tmp_path / "new", resume=True)
     assert run.iteration == 2
-    assert "is not there: training begins anew" in capsys.readouterr().err
+    assert "does not exist: training begins anew" in capsys.readouterr().err
 
 
 def test_checkpoints_of_others_are_refused(cpu, tmp_path):

@@ -152,7 +152,7 @@ def _entry(names: list[str], thing: Any) -> str:
     marks = "".join(f'<a id="{anchor(name)}"></a>' for name in names[1:])
     title = ", ".join(f"`{name}`" for name in names)
     if len(names) > MANY:
-        title, marks = f"`{names[0]}` and its like", f"{marks}All of them: {title}."
+        title, marks = f"`{names[0]}` and the like", f"{marks}All of them: {title}."
     lines = [f"## {title} {{ #{anchor(names[0])} }}", "", marks, ""]
     if shown := _signature(names[0], thing):
         lines += ["```text", shown, "```", ""]

@@ -84,7 +84,7 @@ class NanSearch:
     def _news(
         self, found: dict[tuple[Field, Place], np.ndarray], kept: KeptMemory
     ) -> dict[tuple[Field, Place], np.ndarray]:
-        """Return what was not there before the launch."""
+        """Return what the launch has made."""
         after = KeptMemory(kept.parts, self._spare)
         kept.put_back()
         old = {(f, place): self._faults(_values(f, place)) for f, place in found}

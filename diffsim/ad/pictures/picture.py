@@ -45,7 +45,7 @@ class TapePicture(str):
 
 
 def _by_graphviz(text: str, form: str) -> bytes | None:
-    """Let GraphViz draw it; None: it is not there, or cannot."""
+    """Let GraphViz draw it; None: it is missing, or cannot."""
     program = shutil.which("dot")
     if program is None:
         return None

@@ -100,7 +100,7 @@ _FATAL = frozenset((214, 700, 702, 709, 710, *range(714, 720)))
 
 
 class DriverError(BackendError):
-    """The driver refused a call, or is not there.
+    """The driver refused a call, or is missing.
 
     Attributes:
         reason: what the driver says.
@@ -129,7 +129,7 @@ class OutOfMemory(DriverError, OutOfMemoryError):
     """The device has no memory left for an allocation."""
 
     advice = (
-        "use smaller or fewer fields, let go of those that are not needed any more, or end other "
+        "use smaller or fewer fields, release those that are no longer needed, or end other "
         "programs that use the GPU: nvidia-smi shows them"
     )
 

@@ -442,7 +442,7 @@ class FunctionLowering:
         elif op.name == "select":
             return self.assign("select " + ", ".join(self.typed(a) for a in args))
         raise BackendError(
-            f"{op.sign} of {kind_type} is not there for this backend",
+            f"{op.sign} of {kind_type} does not exist on this backend",
             s.span,
             hint="convert the operands to another type: ds.cast(x, ds.f32)",
         )

@@ -271,7 +271,7 @@ class Jit:
         # JITLink places an object's sections together, so the small code model is safe with it.
         self._jit_link = sys.platform in ("linux", "darwin")
         self._machine = self._target_machine(self._features)
-        # AMD's gathers and scatters take longer than one access for each lane: the loop vectorizer had better
+        # AMD's gathers and scatters take longer than one access for each lane: the loop vectorizer should
         # know. Code that asks for them itself, for many lanes under a mask, would be as many branches.
         slow = ",+prefer-no-gather,+prefer-no-scatter" if self._cpu.startswith("znver") else ""
         self._spread = self._target_machine(self._features + slow)

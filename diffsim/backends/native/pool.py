@@ -152,7 +152,7 @@ class Pool:
 
     The calling thread takes part as worker 0. The other threads start with the first parallel loop,
     spin for some 40 us after each and then sleep. After a fork the child's pool works as before, at
-    the same handle. Launches begin with the GIL held (``ctypes.PYFUNCTYPE``), and let go of it where
+    the same handle. Launches begin with the GIL held (``ctypes.PYFUNCTYPE``), and release it where
     they take long; one at a time runs.
 
     Attributes:

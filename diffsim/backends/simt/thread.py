@@ -230,7 +230,7 @@ class Thread(FunctionLowering):
         )
         if how is None or unknown:
             raise BackendError(
-                f"{s.op.sign} is not there for GPUs",
+                f"{s.op.sign} does not exist on GPUs",
                 s.span,
                 hint="run the kernel on the CPU: ds.init(arch=ds.cpu)",
             )

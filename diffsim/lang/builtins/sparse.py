@@ -1,4 +1,4 @@
-"""Functions of kernels on sparse layout trees: `ds.activate`, `ds.is_active`, `ds.append` and their like."""
+"""Functions of kernels on sparse layout trees: `ds.activate`, `ds.is_active`, `ds.append` and the like."""
 
 from __future__ import annotations
 

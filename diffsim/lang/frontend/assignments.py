@@ -330,7 +330,7 @@ def _values_before(
     None for an atomic update, which reads memory later than Python would: the right side must not write
     there.
     """
-    # No atomic update exists for * and its like: the element is loaded, changed and stored.
+    # No atomic update exists for * and the like: the element is loaded, changed and stored.
     if type(node.op) not in tasks.ATOMIC:
         yield [cx.builder.load(*place) for place in places]
         return

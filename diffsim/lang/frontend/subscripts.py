@@ -194,7 +194,7 @@ def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Eval
         if name in ("shape", "ndim"):
             return owner.type.shape if name == "shape" else len(owner.type.shape)
         return expressions.Method(name, owner)
-    # `.x` and its like are names of vectors' elements; matrices have none.
+    # `.x` and the like are names of vectors' elements; matrices have none.
     if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
         return _component(cx, owner, linalg.COMPONENTS[name], node)
     # `v.zyx` is a new vector.

@@ -26,9 +26,9 @@ _MATRIX_TYPES = (
     "write ds.math.mat2, mat3, mat4, or a type of your own: ds.types.matrix(3, 3, ds.f64)"
 )
 _QUATERNIONS = (
-    "write ds.math.quat_rotate and its like; the product of quaternions is ds.math.quat_mul(p, q)"
+    "write ds.math.quat_rotate and the like; the product of quaternions is ds.math.quat_mul(p, q)"
 )
-_TRANSFORMS = "write ds.math.transform(p, q), ds.math.transform_point(t, p) and their like"
+_TRANSFORMS = "write ds.math.transform(p, q), ds.math.transform_point(t, p) and the like"
 _SPATIAL = "keep angular and linear parts apart, or in a ds.types.vector(6, ds.f32)"
 _GEOMETRY = "write the query as a @ds.func over fields of vertices and indices"
 _SOLVERS = "write the solver as kernels, or take SciPy's"
@@ -56,8 +56,8 @@ TAICHI: dict[str, dict[str, str]] = {
         "any_arr ext_arr": "use ds.types.ndarray()",
         "BitpackedFields": "use fields of ds.i8 or ds.u8",
         "Texture Format": _TEXTURE,
-        "sparse": "sparse fields are made by ds.root.pointer and its like",
-        "call_internal": "functions inside Taichi's own run time are not there: write it with @ds.func",
+        "sparse": "sparse fields are made by ds.root.pointer and the like",
+        "call_internal": "functions inside Taichi's own run time are missing here: write it with @ds.func",
         "get_addr": "an element of a sparse tree is named by its index",
         "Mesh MeshInstance mesh_patch_idx": "keep vertices and indices in fields: for e in faces: a = x[faces[e][0]]",
         "uint1": "use ds.u1",

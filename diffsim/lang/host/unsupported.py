@@ -1,4 +1,4 @@
-"""Errors for names that are not there: with advice for those of Taichi and Warp, or with the closest name."""
+"""Errors for missing names: with advice for those of Taichi and Warp, or with the closest name."""
 
 from __future__ import annotations
 

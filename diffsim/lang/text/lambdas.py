@@ -9,7 +9,7 @@ from diffsim.lang.text.compiled_source import is_code_of
 
 
 def find_lambda(text: str, function: FunctionType) -> ast.FunctionDef | None:
-    """Return a lambda in the text of its file as a def that returns its value; None: it is not there."""
+    """Return a lambda in the text of its file as a def that returns its value; None: there is none."""
     try:
         module = ast.parse(text)
     except SyntaxError:

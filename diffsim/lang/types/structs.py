@@ -64,7 +64,7 @@ class StructType(Named, metaclass=PublicNames):
             )
         for member, given in members.items():
             t = as_of_now(given)
-            # `particles.shape` and its like would be ambiguous; names with underscores belong to Python.
+            # `particles.shape` and the like would be ambiguous; names with underscores belong to Python.
             if member in _RESERVED or member in methods or member.startswith("_"):
                 raise ArgumentError(
                     f"a member of {name} cannot be called {member}",

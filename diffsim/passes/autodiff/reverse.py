@@ -521,7 +521,7 @@ def _lost_values(made: _Differentiated, logged: set[Load | Atomic] | None) -> se
 def _lost_value(s: Load) -> AutodiffError:
     return AutodiffError(
         f"the gradient needs the old value of {s.mem.name} that this atomic returned, which "
-        "is not there any more",
+        "no longer exists",
         s.span,
         hint="store it into a field of its own, and read it there in a later launch",
     )

@@ -31,7 +31,7 @@ Loops = tuple[For | While, ...]
 
 
 def find_packed(task: Task) -> tuple[Packed, ...]:
-    """Return the copies that a task whose lanes run as vectors had better load from."""
+    """Return the copies that a task whose lanes run as vectors should load from."""
     defs = task_definitions(task)
     groups: dict[tuple[Mem, int, IndexPrefix], list[Load]] = {}
     for s, loops in _loads(task.body, ()):

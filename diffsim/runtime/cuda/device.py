@@ -347,7 +347,7 @@ def open_device(number: int, jit: Callable[[], Jit], pool: Callable[[], Pool]) -
         pool: the host's threads; asked for when they have something to copy.
 
     Raises:
-        DriverError: it, or the driver, is not there.
+        DriverError: it, or the driver, is missing.
     """
     # One for each GPU: allocations, stream and spare buffers are shared by all sessions.
     if number not in _devices:

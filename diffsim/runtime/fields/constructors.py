@@ -1,4 +1,4 @@
-"""Makes fields and arrays: `ds.field`, `ds.ndarray`, and what `ds.Vector.field` and its like call."""
+"""Makes fields and arrays: `ds.field`, `ds.ndarray`, and what `ds.Vector.field` and the like call."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class MatrixField(metaclass=_Kind):
 
 
 class Ndarray(metaclass=_Kind):
-    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like.
+    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and the like.
 
     Example:
         print(isinstance(ds.ndarray(ds.f32, shape=3), ds.Ndarray))  # prints: True

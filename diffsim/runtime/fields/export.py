@@ -175,7 +175,7 @@ def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
 
     Raises:
         BufferError: it is on a GPU, and asked for by something that is not (NumPy), or for another device.
-            The capsule would be of no use, and NumPy's own error is lost where it lets go of it.
+            The capsule would be of no use, and NumPy's own error is lost where it releases it.
     """
     form = storage.layout
     if isinstance(storage, HostStorage):

@@ -247,7 +247,7 @@ class Field(
 
     @property
     def storage(self) -> Storage:
-        """The field's memory, moved to where the session's kernels run if it is not there."""
+        """The field's memory, moved to where the session's kernels run if it is missing."""
         storage = self._storage
         # Moved lazily, at the first use after `ds.init` chose another backend.
         if storage.device is not session.device:
@@ -277,7 +277,7 @@ class Field(
 
     def __delattr__(self, name: str) -> None:
         if type(self) is Field or name in _FIXED or name in _CHANGING:
-            raise no_assignment(self.in_words(), name, (), "del x lets go of the whole field")
+            raise no_assignment(self.in_words(), name, (), "del x releases the whole field")
         object.__delattr__(self, name)
 
     def __getattr__(self, name: str) -> Any:

@@ -291,7 +291,7 @@ class GradientCall:
             )
         accesses = self.specialization.accesses
         for a in self.derivative.accesses.reads:
-            # The values that a launch would have written are not there.
+            # The values that a launch would have written do not exist.
             if any(accesses.may_alias(a, w, args) for w in accesses.writes):
                 assert isinstance(a.stmt, Load)
                 raise GlobalDataAccessError(

@@ -2,7 +2,7 @@
 
 The first call of `kernel.grad(...)` after a launch belongs to the last launch with these arguments. A second
 one may mean the same launch, with other gradients of its outputs, or the launch before it, on the way back
-through a program. Nothing tells these apart, so it is run only where both have the same adjoint: where
+through a program. The two are indistinguishable, so it is run only where both have the same adjoint: where
 nothing that the adjoint loads has changed since the earlier launch (docs/adr/0019).
 
 `were_recomputed` tells whether what a launch has read was made again by the launches that had made it. It is

@@ -137,7 +137,7 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         shape = tuple(totals[a] for a in axes)
         if above.cells is not None and above.cells.level.list_axis is not None:
             raise FieldError(
-                f"a {self.kind} inside a dynamic is not there",
+                f"a {self.kind} cannot be inside a dynamic",
                 Span.of_caller(),
                 hint="put the dynamic innermost: root.pointer(...).dynamic(...)",
             )

@@ -141,7 +141,7 @@ def imwrite(img: Any, filename: Any) -> None:
     Args:
         img: a field or array, (width, height) or (width, height, 1 to 4). Floats are 0 to 1, whole numbers 0
             to the largest one of their type.
-        filename: where; the folder is made if it is not there.
+        filename: where; the folder is made if it is missing.
 
     Raises:
         ArgumentError: another shape or type; an ending that names no format; it cannot be written there.

@@ -25,7 +25,7 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 METHODS = ("append", "length", "deactivate", "parent")
-"""The functions that `x[i].append(v)` and its like call, where x is in a dynamic; and `x.parent()`."""
+"""The functions that `x[i].append(v)` and the like call, where x is in a dynamic; and `x.parent()`."""
 
 
 # ---- operands
@@ -196,7 +196,7 @@ def length(cx: TranslationContext, level: Level, cell: Sequence[Value]) -> Value
     b = cx.builder
     assert level.list_axis is not None
     found = b.load(cx.use(level.mask), level.slot(cell))
-    # What did not fit was counted, and is not there.
+    # What did not fit was counted, and is missing.
     return b.named("min", found, Const(i32, level.shape[level.list_axis]))
 
 
