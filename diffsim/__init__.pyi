@@ -1032,7 +1032,7 @@ class MatrixNdarray(Ndarray):
 from diffsim.errors import MissingGradientError as MissingGradientError
 from diffsim.errors import MissingPackageError as MissingPackageError
 class Ndarray(Field):
-    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and its like.
+    """For `isinstance(x, ds.Ndarray)`: an array, made by `ds.ndarray` and the like.
 
     Example:
         print(isinstance(ds.ndarray(ds.f32, shape=3), ds.Ndarray))  # prints: True
@@ -1959,7 +1959,7 @@ def copy(dst: Any, src: Any, *, dest_offset: int = ..., src_offset: int = ..., c
         count: how many elements. Without these three all of them, and the shapes are the same.
 
     Raises:
-        ArgumentError: shapes or types that do not fit, elements that are not there.
+        ArgumentError: shapes or types that do not fit, elements that do not exist.
 
     Example:
         x, y = ds.field(ds.f32, shape=4), ds.field(ds.f32, shape=4)
@@ -2588,7 +2588,7 @@ def init(arch: Arch | Sequence[Arch] | None = ..., default_fp: DType | None = ..
 
     Raises:
         ArgumentError: an option that does not exist or cannot have this value.
-        BackendError: a backend that is not there.
+        BackendError: a backend that this machine lacks.
 
     Example:
         ds.init(arch=ds.cpu, default_fp=ds.f64, random_seed=7)

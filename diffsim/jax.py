@@ -1,4 +1,4 @@
-"""Functions of fields as functions of JAX: `ds.jax.wrap` (docs/bridges.md).
+"""Functions of fields as functions of JAX: `ds.jax.wrap` (docs/jax.md).
 
 JAX is imported at the first use, never with diffsim.
 """

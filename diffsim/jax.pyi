@@ -1,4 +1,4 @@
-"""Functions of fields as functions of JAX: `ds.jax.wrap` (docs/bridges.md)."""
+"""Functions of fields as functions of JAX: `ds.jax.wrap` (docs/jax.md)."""
 
 # Made by tools/write_stubs.py of what the package says: change that, and run it.
 

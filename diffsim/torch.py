@@ -1,4 +1,4 @@
-"""Functions of fields as functions of PyTorch: `ds.torch.wrap` (docs/bridges.md).
+"""Functions of fields as functions of PyTorch: `ds.torch.wrap` (docs/pytorch.md).
 
 PyTorch is imported at the first use, never with diffsim.
 """

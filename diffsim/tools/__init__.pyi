@@ -398,7 +398,7 @@ class VideoManager:
         video.make_video(gif=True, mp4=True)
 
     Args:
-        output_dir: the folder, made if it is not there.
+        output_dir: the folder, made if it is missing.
         video_filename: of the films, without an ending; "video" if left out.
         width: of the films, in pixels, with `height`; that of the first frame if left out.
         height: as `width`.
@@ -574,7 +574,7 @@ def imwrite(img: Any, filename: Any) -> None:
     Args:
         img: a field or array, (width, height) or (width, height, 1 to 4). Floats are 0 to 1, whole numbers 0
             to the largest one of their type.
-        filename: where; the folder is made if it is not there.
+        filename: where; the folder is made if it is missing.
 
     Raises:
         ArgumentError: another shape or type; an ending that names no format; it cannot be written there.

@@ -99,7 +99,7 @@ class Camera:
     def z_near(self, z_near: float) -> None:
         """Set the distance from which on the camera sees, 0.1 at first."""
 class Canvas:
-    """What a window shows; `window.get_canvas()` returns it.
+    """The contents of a window; `window.get_canvas()` returns it.
 
     Places are in the unit square: (0, 0) is the lower left corner, (1, 1) the upper right one. Radii and
     widths of lines are parts of the window's height, colours red, green and blue between 0 and 1. What is
@@ -411,7 +411,7 @@ class Window:
     event: Any
     @property
     def GUI(self) -> Gui:
-        """What makes panels of widgets, as `get_gui()` returns it."""
+        """The maker of panels of widgets, as `get_gui()` returns it."""
     def destroy(self) -> None:
         """Close the window and finish films."""
     @property

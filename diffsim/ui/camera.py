@@ -36,7 +36,7 @@ class ProjectionMode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Lens:
-    """What a camera sees on a canvas of some size.
+    """The part of space that a camera shows on a canvas of some size.
 
     Attributes:
         axes: its directions to the right, up and back, in the rows.

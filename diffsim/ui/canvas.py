@@ -25,7 +25,7 @@ Color = Sequence[float] | np.ndarray
     "set_background_color set_image contour circles triangles lines vector_field scene"
 )
 class Canvas(Explained):
-    """What a window shows; `window.get_canvas()` returns it.
+    """The contents of a window; `window.get_canvas()` returns it.
 
     Places are in the unit square: (0, 0) is the lower left corner, (1, 1) the upper right one. Radii and
     widths of lines are parts of the window's height, colours red, green and blue between 0 and 1. What is

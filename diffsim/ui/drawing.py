@@ -1,4 +1,4 @@
-"""What draws the parts of a scene into pixels: arrays as users gave them become what the kernels take."""
+"""Draws the parts of a scene into pixels: arrays of users become the arguments of kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FEW = 300
 
 
 class Surface:
-    """What is drawn into.
+    """The pixels that are drawn into.
 
     Attributes:
         pixels: the image.

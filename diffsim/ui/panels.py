@@ -60,7 +60,7 @@ class _Mouse:
 
 @dataclass
 class _Strokes:
-    """What is drawn of one panel, in order."""
+    """The parts of one panel, in the order in which they are drawn."""
 
     fills: list[Any] = field(default_factory=list)
 

@@ -130,7 +130,7 @@ class Window(Explained):
 
     @property
     def GUI(self) -> Gui:  # noqa: N802 - Taichi's name
-        """What makes panels of widgets, as `get_gui()` returns it."""
+        """The maker of panels of widgets, as `get_gui()` returns it."""
         return self._gui
 
     def get_window_shape(self) -> tuple[int, int]:

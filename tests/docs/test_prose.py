@@ -20,6 +20,16 @@ EVERYWHERE = {
     r"can not(?! only)": "cannot",
     r"(?:inside|outside) of": "inside or outside alone",
     r"belongs? into": "belongs in",
+    r"(?:is|are|was|were) not there": "does not exist, is missing",
+    r"had better": "should",
+    r"(?:its|their) like": "the like",
+    r"(?:let|lets|letting) go of": "release",
+    r"nothing tells": "indistinguishable",
+    r"in so far as": "as far as",
+    r"in question": "this",
+    r"a (?:store|load|field|launch|pass) (?:wants|knows|forgets|remembers|hears)": "what happens",
+    r"(?:kernels?|adjoints?|loops?) (?:wants?|forgets?|remembers?|hears?)": "what happens",
+    r"(?:Refused|Not detected|Allowed|Missing) (?:is also|are numbers)": "the subject first",
 }
 """Phrases as patterns, whose spaces also stand for the end of a line."""
 

@@ -26,7 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "How-to guide": {
         "Gradients": "autodiff checkpoints replay custom-gradients implicit forward-mode jacobians hessians "
         "inspect-gradients",
-        "Training": "training networks bridges",
+        "Training": "training networks pytorch jax",
         "Simulations": "gpu sparse precision reproducibility ports",
         "Programs": "gui ui tools notebooks-and-editors type-checkers concurrency caching packaging-programs",
         "When something is wrong": "faq debugging profiling",

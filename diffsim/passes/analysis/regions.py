@@ -43,7 +43,7 @@ class RegionAccess:
         region: the rows that it certainly stays within.
         stmt: the statement.
         task: the number of its task.
-        slices: what a launch knows of its indices, axis by axis.
+        slices: what is known of its indices at a launch, axis by axis.
     """
 
     mem: Mem

@@ -1,6 +1,6 @@
 """A kernel that writes down which elements the lanes of a task access.
 
-Whether two accesses meet may depend on what only a launch knows: arguments, and numbers in fields that
+Whether two accesses meet may depend on what is known only at a launch: arguments, and numbers in fields that
 indices are computed from. This kernel is the code of one task again, without its effects on fields and
 without what no index needs. In place of each traced access it appends a note to the row of its lane. Its
 first launch, with no room for notes, counts them; the second one, with the starts of the rows, writes them.

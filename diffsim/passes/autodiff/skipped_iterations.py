@@ -101,7 +101,7 @@ _MOST_GROUPS = 2
 
 
 class _Plain(Enum):
-    """What an iteration hands on."""
+    """The values that an iteration passes to the next one."""
 
     KEPT = "the carried value"
     REPLACED = "a value that no derivative flows into from a carried one"
@@ -130,7 +130,7 @@ class Replacing(NamedTuple):
 
 
 class LastReplaced(NamedTuple):
-    """What was noted of the last iteration that replaced the values at these positions.
+    """Notes on the last iteration that replaced the values at these positions.
 
     Attributes:
         positions: among the carried values.
@@ -260,7 +260,7 @@ def _ways(s: Stmt) -> Iterator[tuple[Value, ...]]:
 
 
 class Noting:
-    """What a run of a loop carries besides, to tell which iteration replaced values last.
+    """Values that a run of a loop also carries, to tell which iteration replaced values last.
 
     Args:
         b: where the loop is emitted.

@@ -1,6 +1,6 @@
 """Refuses launches whose arguments alias memory that the kernel was compiled to take as separate.
 
-Arrays of NumPy that are not laid out as kernels want them are packed here (`memory/packed_arrays.py`), unless
+Arrays of NumPy that are not laid out as kernels need them are packed here (`memory/packed_arrays.py`), unless
 the kernel writes to them and they cannot be written.
 """
 

@@ -555,7 +555,7 @@ class Dependencies:
         return [found for t in self._things if (found := t()) is not None]
 
     def drop(self) -> None:
-        """Let the kernel forget the specialization."""
+        """Remove the specialization from the kernel."""
         # First, as a launch in another thread may already have it in hand.
         self.is_stale = True
         specialization = self._specialization()
