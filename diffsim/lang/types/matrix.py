@@ -26,7 +26,7 @@ from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.provenance import holds_field, marked, source_of
-from diffsim.lang.host.signatures import checked_methods, need_number, need_size
+from diffsim.lang.host.signatures import checked_methods, need_number, need_size, need_whole
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types import linalg
 from diffsim.lang.types.arrays import OPERATORS, answers, checked_index, no_element, same_shape
@@ -133,6 +133,7 @@ class Matrix(Sizes, OpDispatch, CompiledByValue, metaclass=PublicNames):
             F = ds.Matrix.field(2, 3, ds.f32, shape=4)
             print(F[0].shape, F.to_numpy().shape)  # prints: (2, 3) (4, 2, 3)
         """
+        need_whole(ndim, "ndim", hint="leave it out")
         if ndim is not None and ndim != 2 and (ndim, m) != (1, 1):
             raise ArgumentError(
                 f"a field of {n} x {m} matrices does not have ndim={shown(ndim)}",

@@ -24,7 +24,7 @@ from diffsim.lang.host.func import Func, PyFunc, UndecoratedFunc
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.provenance import marked
-from diffsim.lang.host.signatures import checked, checked_methods
+from diffsim.lang.host.signatures import checked, checked_methods, need_bool
 from diffsim.lang.host.unsupported import close_to, no_attribute
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -302,6 +302,8 @@ class Struct(CompiledByValue, metaclass=PublicNames):
             p.mass = 3.0
             print(p.to_dict())  # prints: {'mass': 3.0}
         """
+        need_bool(include_methods, "include_methods")
+        need_bool(include_ndim, "include_ndim")
         made = dict(self._values)
         if include_methods:
             made["__struct_methods"] = dict(self._type.methods)
