@@ -43,7 +43,7 @@ from diffsim.runtime.session import session
 
 
 class BackwardPass:
-    """What a tape differentiates, and how.
+    """The task of a tape: the loss and the ways to differentiate it.
 
     Attributes:
         recorder: it has the record.

@@ -198,7 +198,7 @@ class Recorder(Protocol):
 
 
 class Folded:
-    """What only launch functions meet as a recorder: `Session.tape` gives the recorder that it becomes."""
+    """A recorder that launch functions alone meet: `Session.tape` gives the recorder that it becomes."""
 
     __slots__ = ()
 

@@ -198,7 +198,7 @@ def line_of_caller(loss: Field | None) -> Key:
 
 _waiting: dict[Key, Past] = {}
 at_drop: list[Callable[[Key], Any]] = []
-"""What to call when something has gone that a recording of this line has used."""
+"""The callback for the end of something that a recording of this line has used."""
 _misses: dict[Key | None, int] = {}
 """Lines of which a recording was kept before: how many in a row were of no use to the next one."""
 MAY_WAIT = _misses.keys()

@@ -104,7 +104,7 @@ class SimdLowering(SimdValues):
         sides = []
         for label in (together, apart):
             self.start_block(label)
-            # What one side computes of indices is not there on the other.
+            # Indices that one side computes are unknown on the other.
             self.indices.append({})
             self.int64_names.append({})
             if label == together:

@@ -106,7 +106,7 @@ def _whole_or_part(
         body.start_block(label)
         body.mask = _first_lanes(body, left) if label == part else ""
         body.joins_neighbours = label == whole
-        # What one side computes is not there on the other.
+        # Values that one side computes are unknown on the other.
         body.names = dict(around)
         body.lane_names.clear()
         sides.append((_one_block(body, task, base, carried), body.label))
