@@ -220,7 +220,28 @@ def given(x, *, in_one_loop=False):
     return step
 
 
-@pytest.mark.parametrize("make", [scatter, vectors, counts, single, part, local, highest, given])
+def stored_last(x):
+    """Loops that store every element, after updates or stores of some that need the state before."""
+
+    @ds.kernel(simplicity="relaxed")
+    def step(t: ds.i32):
+        for i in x:
+            x[i] -= 0.5
+        for i in x:
+            x[i] += ds.sin(x[i])
+            x[i] = x[i] * 0.6
+        for i in x:
+            if i % 2 == 0:
+                x[i] = ds.cos(x[i])
+            x[i] = ds.tanh(x[i] * x[i])
+
+    return step
+
+
+MAKERS = [scatter, vectors, counts, single, part, local, highest, given, stored_last]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_the_gradient(make):
     program = Program(None)
     program.step = make(program.x)

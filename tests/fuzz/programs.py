@@ -223,7 +223,14 @@ class Maker:
         floats, vecs = list(self.scope.floats), list(self.scope.vecs)
         if self.r.random() < 0.4:
             self.change(depth + 1)
-        self.put(depth + 1, f"{name} = ds.sin({name}) * {self.expr(1)} + {self.number()}")
+        new = self.expr(1)
+        replaced = (
+            f"ds.min({name}, {new})",
+            f"ds.max({new}, {name})",
+            f"{new} if {self.condition()} else {name}",
+        )
+        computed = f"ds.sin({name}) * {new} + {self.number()}"
+        self.put(depth + 1, f"{name} = {self.pick(computed, computed, *replaced)}")
         self.scope.floats, self.scope.vecs = floats, vecs
         self.scope.ints.remove(k)
 

@@ -9,6 +9,8 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
+import math
+
 from diffsim.backends.cpu import packed_copies, private_copies, trailing_task
 from diffsim.backends.cpu.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu.scheduling import (
@@ -42,6 +44,7 @@ from diffsim.backends.simd.simd_blocks import run_blocks
 from diffsim.errors import InternalError
 from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Task, Value
 from diffsim.ir.schedules import Packed, Privatized
+from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
@@ -50,6 +53,8 @@ _ATTRIBUTES = (
     # A lane that clears a vector's four components calls memset otherwise, and LLVM vectorizes no calls.
     'attributes #1 = { nounwind "no-builtin-memset" }',
 )
+_SHORTEST_ROW = 4  # lanes that LLVM may make vectors of
+_LARGE, _LONG_BODY = 1000, 60  # how many times as large as a rim the box is; statements
 _FEWEST_CHUNKS = 32  # of a task that another one trails; fewer would be too long for the caches
 
 
@@ -206,7 +211,9 @@ def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
     nexts = _inner(body, task, work, lows[-1], (first, stop), wide, sums)
     advanced = body.assign(f"add nsw i64 {flat}, {count}")
     latch = body.label
-    body.jump(head)
+    # Of rows that are a single lane LLVM makes one loop.
+    few = _gains_no_vectors(body.module.kernel, task)
+    body.emit(f"br label %{head}{body.module.as_scalars(always=few)}")
     phis = [f"  {flat} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
     for name, new, (op, _, _), v in zip(
         sums, nexts, task.reductions, task.body.yields, strict=True
@@ -259,13 +266,30 @@ def _inner(
         safepoints.count(body, work)
     advanced = body.assign(f"add nsw i64 {k}, 1")
     latch = body.label
-    body.emit(f"br label %{head}{body.module.as_scalars(calls)}")
+    few = _gains_no_vectors(body.module.kernel, task)
+    body.emit(f"br label %{head}{body.module.as_scalars(calls, always=few)}")
     phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
     for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
         phis.append(f"  {c} = phi {v.type.scalar.llvm} [ {s}, %{before} ], [ {n}, %{latch} ]")
     body.lines[at:at] = phis
     body.start_block(after)
     return carried
+
+
+def _gains_no_vectors(kernel: Kernel, task: Task) -> bool:
+    """Return whether a task is not worth the time that LLVM's loop vectorizer takes for it.
+
+    Rows shorter than a vector are never run by its code. And the rims of a large box are a small part of a
+    launch, but each of them as much code as the box (docs/adr/0056).
+    """
+    sizes = box_sizes(task)
+    if sizes is None:
+        return False
+    if len(sizes) > 1 and sizes[-1] <= _SHORTEST_ROW:
+        return True
+    others = [math.prod(box) for t in kernel.tasks if t is not task and (box := box_sizes(t))]
+    is_small = math.prod(sizes) * _LARGE <= max(others, default=0)
+    return is_small and sum(1 for _ in statements(task.body)) >= _LONG_BODY
 
 
 def _store_partials(body: FunctionLowering, k: int, task: Task, sums: list[str]) -> None:

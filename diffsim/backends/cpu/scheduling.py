@@ -26,6 +26,8 @@ from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import iterations, statements
 
 _COPY_WORK = 1  # additions that a scalar of a thread's copy must save, to be worth its zeroing
+_ATOMIC_WORK = 20  # operations that an atomic update takes longer than a plain one
+_FEW_PARTS = 8  # that a task may be cut into to be called small
 _COPIES_BYTES = 1 << 24  # bytes of copies, where there are more than threads
 _FIXED_WORK = 2  # the same, where the number of copies does not follow that of threads
 _FIXED_COPIES = 32

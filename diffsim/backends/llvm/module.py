@@ -87,13 +87,15 @@ class Module:
         k = self.scopes[key]
         return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
 
-    def as_scalars(self, calls_before: int) -> str:
-        """Return metadata for the back edge of a loop that has calls without vector forms.
+    def as_scalars(self, calls_before: int | None = None, *, always: bool = False) -> str:
+        """Return metadata for the back edge of a loop that had better not become vectors, if so.
+
+        Those are the ones since whose beginning there were more calls of functions without vector forms.
 
         LLVM would call such a function for each element of a vector, which gains nothing, and its two
         cost estimates differ where one call takes the result of another: an assertion then ends the process.
         """
-        if self.scalar_calls == calls_before:
+        if calls_before in (None, self.scalar_calls) and not always:
             return ""
         self.loops += 1
         return f", !llvm.loop !{9 + 3 * len(self.scopes) + self.loops}"

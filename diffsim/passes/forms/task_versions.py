@@ -22,6 +22,7 @@ from typing import Protocol
 from diffsim.errors import Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    Atomic,
     Block,
     Const,
     CustomCall,
@@ -34,7 +35,7 @@ from diffsim.ir.nodes import (
     Value,
     zero,
 )
-from diffsim.ir.traversal import Rewriter, task_statements
+from diffsim.ir.traversal import Rewriter, statements, task_statements
 from diffsim.ir.types import i32, i64
 from diffsim.passes.analysis.access_order import Section, sections_of
 from diffsim.passes.analysis.regions import Region, Row, must_write
@@ -79,8 +80,14 @@ def with_versions(kernel: Kernel, mems: Iterable[Mem], new_version: NewVersion) 
     work = _Renamer(kernel, new_version)
     chosen = list(mems)
     sections = sections_of(kernel)
-    # What a task certainly overwrites whole needs no copy, and so no state from before the launch.
-    whole = {(a.mem, a.task) for a in must_write(kernel) if not a.region}
+    # What a task certainly overwrites whole needs no copy, and so no state from before the launch; but only
+    # if that comes first: an update or a store to some elements before it leaves the old state in others.
+    firsts = [_first_writes(t) for t in kernel.tasks]
+    whole = {
+        (a.mem, a.task)
+        for a in must_write(kernel)
+        if not a.region and firsts[a.task].get(a.mem) is a.stmt
+    }
     tasks: list[Task] = []
     for number, task in enumerate(kernel.tasks):
         # Bounds first: they are evaluated before the body, and write nothing.
@@ -99,6 +106,16 @@ def with_versions(kernel: Kernel, mems: Iterable[Mem], new_version: NewVersion) 
     with_grads = (*made, *(m.grad for m in made if m.grad is not None))
     renamed = kernel.replace(mems=(*kernel.mems, *made), tasks=tuple(tasks))
     return Versioned(renamed, frozenset(with_grads), work.before)
+
+
+def _first_writes(task: Task) -> dict[Mem, Stmt]:
+    """Return the statement of a task's body that writes each memory first, or holds the one that does."""
+    found: dict[Mem, Stmt] = {}
+    for s in task.body.stmts:
+        for x in statements(Block([s])):
+            if isinstance(x, (Store, Atomic)):
+                found.setdefault(x.mem, s)
+    return found
 
 
 class _Renamer(Rewriter):
