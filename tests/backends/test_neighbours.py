@@ -7,6 +7,7 @@ import diffsim as ds
 from diffsim.passes import pipeline
 from diffsim.passes.vectors import vectorize
 from diffsim.passes.vectors.neighbours import find_neighbours
+from tests.fuzz import gathers
 from tests.support.lowered import lower
 
 SIZES = [1, 16, 37]
@@ -242,3 +243,9 @@ def test_which_accesses_are_grouped():
     found = find_neighbours(task, task.simd)
     assert sorted(len(g.accesses) for g in found) == [1, 1, 2, 2]
     assert {g.step for g in task.neighbours} == {None}
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_random_kernels(seed):
+    """With loops around, whose blocks are not written twice, and without."""
+    assert gathers.verdict(gathers.make(seed), seed) == "right"

@@ -31,6 +31,7 @@ from tests.fuzz import (
     dense,
     deterministic,
     forward,
+    gathers,
     given,
     halves,
     hessians,
@@ -110,6 +111,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return arrays.make(seed), [("arrays", functools.partial(arrays.verdict, seed=seed))]
     if seed % 32 == 13:
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
+    if seed % 32 == 19:
+        return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
     if seed % 32 == 17:
         return repeatable.make(seed), [
             ("replays", functools.partial(repeatable.verdict, seed=seed))

@@ -109,8 +109,9 @@ class SimdLowering(SimdValues):
             self.int64_names.append({})
             if label == together:
                 self.mask = ""
+                known = dict(self.lane_names)
                 neighbours.together(self, group, at, offsets)
-                self.mask = mask
+                self.mask, self.lane_names = mask, known
             else:
                 self.apart(group)
             self.int64_names.pop()

@@ -1,0 +1,155 @@
+"""Random kernels that load from, store to and add to neighbours of elements that indices tell.
+
+Components of vectors, cells around a cell, in branches and loops, with indices that meet. All numbers are
+whole and small, so sums are exact in any order, and what vectors of lanes compute (and their gradient) is
+compared bit by bit with the interpreter, which runs one lane after the other.
+"""
+
+import linecache
+from random import Random
+
+import numpy as np
+
+import diffsim as ds
+from diffsim.passes.vectors import vectorize
+
+ROWS, MOST = 9, 70
+
+
+class Maker:
+    """Writes a program."""
+
+    def __init__(self, seed):
+        self.r = Random(seed)
+        self.lines = [
+            "@ds.kernel(simplicity='relaxed')",
+            "def run(n: ds.i32):",
+            "    for i in range(n):",
+        ]
+        self.locals = ["1.0"]
+        self.fresh = 0
+
+    def pick(self, *things):
+        return self.r.choice(things)
+
+    def text(self):
+        self.put(2, "j = at[i]")
+        self.put(2, "k = of[i][0] + of[i][1] % 2")
+        self.statements(2, self.r.randint(3, 8), ["j", "k", f"({ROWS - 3} - j)"])
+        return "\n".join(self.lines) + "\n"
+
+    def put(self, depth, line):
+        self.lines.append("    " * depth + line)
+
+    def statements(self, depth, count, indices):
+        for _ in range(count):
+            kind = self.r.random()
+            if kind < 0.4:
+                self.fresh += 1
+                self.put(depth, f"t{self.fresh} = {self.sum(indices)}")
+                self.locals.append(f"t{self.fresh}")
+            elif kind < 0.75 or depth > 3:
+                self.write(depth, indices)
+            elif kind < 0.9:
+                self.put(depth, f"if {self.pick('j > 2', 'k % 2 == 0', 'i % 16 < 15', 'j == k')}:")
+                self.nested(depth, indices)
+            else:
+                self.fresh += 1
+                m = f"m{self.fresh}"
+                self.put(depth, f"for {m} in range({self.pick('2', '3', 'k % 3')}):")
+                self.nested(depth, [*indices, m, f"(j + {m}) // 2"])
+
+    def nested(self, depth, indices):
+        kept = list(self.locals)
+        self.statements(depth + 1, self.r.randint(1, 3), indices)
+        self.locals = kept
+
+    def place(self, indices):
+        """An element of two neighbouring rows, or a component."""
+        a, b = (self.pick(*indices) + self.pick("", "", " + 1", " + 2") for _ in range(2))
+        return self.pick(f"q[{a}, {b}]", f"v[{a}][{self.component()}]", f"u[i][{self.component()}]")
+
+    def component(self):
+        return self.pick(0, 0, 1, 1, "W - 1")
+
+    def sum(self, indices):
+        """Neighbours of one place, as an interpolation mixes them."""
+        place = self.place(indices)
+        others = [place, place.replace("]", " + 1]", 1) if place[0] == "q" else self.place(indices)]
+        return " + ".join(
+            [f"{self.r.randint(-2, 2)} * {p}" for p in others] + [self.pick(*self.locals)]
+        )
+
+    def write(self, depth, indices):
+        value = self.pick(f"2 * {self.pick(*self.locals)}", self.pick(*self.locals))
+        place = self.place(indices)
+        if place[0] == "u":
+            self.put(depth, f"o{place[1:]} {self.pick('=', '+=')} {value}")
+        elif place[0] == "v" and self.r.random() < 0.6:
+            whole = place[1 : place.index("][") + 1]
+            self.put(depth, f"h{whole} += {value} * v[{self.pick(*indices)}]")
+        else:
+            self.put(depth, f"{'g' if place[0] == 'q' else 'h'}{place[1:]} += {value}")
+
+
+def make(seed):
+    """The program of this number."""
+    return Maker(seed).text()
+
+
+def results(text, seed, **options):
+    """What the kernel and its gradient leave in the fields."""
+    r = Random(seed)
+    width, n, t = r.choice([2, 3, 4, 5]), r.choice([1, 16, 33, MOST]), r.choice([ds.f32, ds.f64])
+    ds.init(default_fp=t, offline_cache=False, **options)
+    layout = r.choice([ds.Layout.AOS, ds.Layout.SOA])
+    names = dict(ds=ds, W=width)
+    names["q"], names["g"] = (
+        ds.field(t, shape=(2 * ROWS, 2 * ROWS), needs_grad=True) for _ in "qg"
+    )
+    for name, size in zip("vhuo", (2 * ROWS, 2 * ROWS, MOST, MOST), strict=True):
+        names[name] = ds.Vector.field(width, t, shape=size, needs_grad=True, layout=layout)
+    names["at"], names["of"] = ds.field(ds.i32, shape=MOST), ds.Vector.field(2, ds.i32, shape=MOST)
+    exec(compile(text, f"<gathers {seed}>", "exec"), names)
+    random = np.random.default_rng(seed)
+    for name in "qgvhuo":
+        field = names[name]
+        for part in (field, field.grad):
+            shape = part.to_numpy().shape
+            part.from_numpy(random.integers(-2, 3, shape).astype(part.to_numpy().dtype))
+    for name in ("at", "of"):
+        shape = names[name].to_numpy().shape
+        names[name].from_numpy(random.integers(0, ROWS - 3, shape).astype("i4"))
+    names["run"](n)
+    found = {name: names[name].to_numpy() for name in "gho"}
+    names["run"].grad(n)
+    return found | {f"{name}.grad": names[name].grad.to_numpy() for name in "qgvhuo"}
+
+
+def verdict(text, seed):
+    """The verdict on a program: "right", "refused", or what is wrong."""
+    linecache.cache[f"<gathers {seed}>"] = (
+        len(text),
+        None,
+        text.splitlines(True),
+        f"<gathers {seed}>",
+    )
+    how = Random(seed + 1)
+    options = dict(
+        cpu_max_num_threads=how.choice([1, 1, 3]),
+        deterministic=how.random() < 0.2,
+        debug=how.random() < 0.1,
+    )
+    always, vectorize._ALWAYS = vectorize._ALWAYS, True
+    try:
+        found = results(text, seed, arch=ds.cpu, **options)
+        exact = results(text, seed, arch=ds.python)
+    except ds.errors.DiffsimError as error:
+        return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
+    finally:
+        vectorize._ALWAYS = always
+    # Beyond these, f32 would round.
+    if max(np.abs(a).max() for a in exact.values()) > 1 << 23:
+        return "invalid"
+    wrong = [name for name, a in exact.items() if not np.array_equal(a, found[name])]
+    return f"wrong: {wrong} {options}" if wrong else "right"
