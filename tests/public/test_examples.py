@@ -1,10 +1,11 @@
 """Each public name and method has a docstring with an example, and the examples do what they say."""
 
+import collections
+import contextlib
 import enum
 import importlib.util
 import inspect
-import itertools
-import os
+import io
 import re
 import textwrap
 import types
@@ -125,38 +126,46 @@ def test_everything_has_an_example():
     assert missing == []
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Empty folders, in which examples write their files."""
-    inside = tmp_path_factory.mktemp("examples")
-    before = os.getcwd()
-    yield (inside / str(k) for k in itertools.count())
-    os.chdir(before)
+def needed(code):
+    """The package, or the "gpu", that an example cannot run without; "" for none."""
+    found = [package for package, pattern in NEEDS.items() if re.search(pattern, code)]
+    return found[0] if found else "gpu" if ON_GPU.search(code) else ""
 
 
-@pytest.fixture
-def folder(folders):
-    """One of them, as the current one."""
-    made = next(folders)
-    made.mkdir()
-    os.chdir(made)
+GROUPS = collections.defaultdict(list)
+"""Examples by the module or class of the name, and by what they need: hundreds of tests take long."""
+for code, name in EXAMPLES.items():
+    if name not in SILENT:
+        GROUPS[name.rpartition(".")[0], needed(code)].append((name, code))
+RUN = [pytest.param(*k, marks=pytest.mark.gpu if k[1] == "gpu" else ()) for k in GROUPS]
 
 
-RUN = [
-    pytest.param(code, id=name, marks=pytest.mark.gpu if ON_GPU.search(code) else ())
-    for code, name in EXAMPLES.items()
-    if name not in SILENT
-]
+@pytest.mark.parametrize(("owner", "needs"), RUN)
+def test_examples_print_what_they_say(owner, needs, cpu, quick_code, tmp_path, monkeypatch):
+    if needs not in ("", "gpu") and importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    wrong = {}
+    for number, (name, code) in enumerate(GROUPS[owner, needs]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        if (printed := run(name, code)) is not None:
+            wrong[name] = printed
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("code", RUN)
-def test_examples_print_what_they_say(code, cpu, quick_code, folder, capfd):
-    for package, pattern in NEEDS.items():
-        if re.search(pattern, code) and importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    make(code, {"__name__": "example", "ds": ds, "np": np})
-    printed = capfd.readouterr().out
-    assert is_as_promised("\n".join(promised_lines(code) or []), printed), printed
+def run(name, code):
+    """What an example prints, if that is something else than it says."""
+    ds.init()
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            make(code, {"__name__": "example", "ds": ds, "np": np})
+    except Exception as error:
+        error.add_note(f"in the example of {name}")
+        raise
+    promised = "\n".join(promised_lines(code) or [])
+    return None if is_as_promised(promised, printed.getvalue()) else printed.getvalue()
 
 
 def test_examples_say_something():
