@@ -9,6 +9,7 @@ steps, with gradients.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,38 @@ def threads(n: int) -> np.ndarray:
     return np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in pairs])
 
 
-def seen(x: np.ndarray) -> np.ndarray:
-    """Places on the canvas, from the side and a little from above."""
-    x, y, z = np.moveaxis(x, -1, 0)
-    right, back = 0.8 * x + 0.6 * y, 0.8 * y - 0.6 * x
-    return np.stack([0.5 + right / 1.8, 0.6 + (0.9 * z + 0.4 * back) / 1.8], -1)
+class Picture:
+    """A window, or a film of what it would show: the cloth over the ball, lit from the side."""
+
+    def __init__(self, n: int, file: Path | None) -> None:
+        number = np.arange(n * n).reshape(n, n)
+        a, b, c, d = number[:-1, :-1], number[:-1, 1:], number[1:, :-1], number[1:, 1:]
+        self.faces = np.stack([a, c, b, b, c, d], -1).astype(np.int32)
+        squares = np.indices((n, n)).sum(0) // 4 % 2
+        self.colors = np.where(squares[..., None], [0.13, 0.33, 0.67], [0.75, 0.82, 0.9])
+        self.window = ds.ui.Window(
+            "A cloth falls over a ball", (600, 600), show_window=file is None
+        )
+        self.camera, self.file = ds.ui.Camera(), file
+        self.camera.position(0.95, -1.3, 0.75)
+        self.camera.lookat(0, 0, -0.1)
+        self.camera.up(0, 0, 1)
+
+    def show(self, x: np.ndarray) -> None:
+        """Show a frame; with a window the right button turns the camera."""
+        canvas, scene = self.window.get_canvas(), self.window.get_scene()
+        canvas.set_background_color((1, 1, 1))
+        self.camera.track_user_inputs(self.window, movement_speed=0.02, hold_key=ds.ui.RMB)
+        scene.set_camera(self.camera)
+        scene.ambient_light((0.35, 0.35, 0.35))
+        scene.point_light((2, -1, 3), (0.75, 0.75, 0.75))
+        scene.particles([[0, 0, 0]], radius=0.98 * RADIUS, color=(0.9, 0.6, 0.2))
+        scene.mesh(x, self.faces, per_vertex_color=self.colors, two_sided=True)
+        canvas.scene(scene)
+        if self.file is None:
+            self.window.show()
+        else:
+            self.window.save_image(self.file)
 
 
 def main(argv: Sequence[Any] | None = None) -> None:
@@ -110,16 +138,13 @@ def main(argv: Sequence[Any] | None = None) -> None:
     ds.init(arch=args.arch)
     cloth, film, lines = Cloth(args.points), [], threads(args.points)
     every = max(1, round(1 / FPS / cloth.dt))
-    gui = ds.GUI("A cloth falls over a ball", 600, background_color=0xFFFFFF, show_gui=args.gui)
+    picture = Picture(args.points, None if args.gui else args.out / "falling_cloth.gif")
     for step in ds.tools.progress(range(args.steps), "steps"):
-        if step % every == 0 and gui.running:
+        if step % every == 0 and picture.window.running:
             film.append(cloth.x.to_numpy().reshape(-1, 3))
-            ends = seen(film[-1])[lines]
-            gui.circle((0.5, 0.6), radius=600 * RADIUS / 1.8, color=0xE0A030)
-            gui.lines(ends[:, 0], ends[:, 1], radius=0.6, color=0x2255AA)
-            gui.show(None if args.gui else args.out / "falling_cloth.gif")
+            picture.show(film[-1])
         cloth.step()
-    gui.close()
+    picture.window.destroy()
     player = ds.tools.Player("A cloth falls over a ball")
     look = {"lines": lines, "radius": 0.002, "bounds": ((-0.7, -0.7, -0.8), (0.7, 0.7, 0.6))}
     player.add_points(np.array(film), every * cloth.dt, label="cloth [m]", **look)

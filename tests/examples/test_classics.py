@@ -24,6 +24,7 @@ def exact(example):
         ("julia", ["--size", "16"]),
         ("ising", ["--cells", "8"]),
         ("nbody", ["--bodies", "9"]),
+        ("falling_cloth", ["--points", "5"]),
     ],
 )
 def test_films(example, tmp_path, name, options):
