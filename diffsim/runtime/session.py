@@ -385,12 +385,23 @@ def _check_arch(asked: Any) -> None:
     )
 
 
+def _check_global_lock() -> None:
+    """Refuse Python without its global lock: launches and recordings of several threads rely on it."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():  # from Python 3.13 on
+        raise BackendError(
+            "this Python runs without its global lock, which diffsim needs",
+            Span.of_caller(),
+            hint="start it with python -X gil=1, or with the environment variable PYTHON_GIL=1",
+        )
+
+
 def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
     """Open the first of the backends asked for that can be used.
 
     Raises:
         BackendError: only `ds.cuda` was asked for, and something that it needs is missing.
     """
+    _check_global_lock()
     # A list means an order of preference.
     wanted: list[Any] = list(asked) if isinstance(asked, (list, tuple)) else [asked]
     reason = ""

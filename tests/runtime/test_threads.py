@@ -15,6 +15,15 @@ from tests.support.processes import run, start
 # ---- threads
 
 
+def test_python_without_its_global_lock_is_refused(cpu, monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(cpu.BackendError, match="without its global lock") as found:
+        cpu.init(arch=cpu.cpu)
+    assert "PYTHON_GIL=1" in found.value.hint
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
+    cpu.init(arch=cpu.cpu)
+
+
 def simulate(ds, threads):
     """Reductions, histograms and neighbours; all that threads could change."""
     ds.init(cpu_max_num_threads=threads)

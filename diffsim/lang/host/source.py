@@ -132,8 +132,8 @@ class Source:
             raise KernelSyntaxError(
                 f"the source of {self.name} is not available, so it cannot be compiled",
                 place,
-                hint="define it in a file or a notebook cell; a program that Python reads from a pipe has no "
-                "source, and one that exec() runs only as long as a variable has its text",
+                hint="define it in a notebook cell, or in a .py file that is there when the program runs: a "
+                "pipe or a .pyc file has no source, and a text that exec() runs only while a variable has it",
             )
         if self.name == "<lambda>":
             found = find_lambda("".join(lines), function)
