@@ -26,6 +26,7 @@ from diffsim.ad.repeat.past import Past, is_worth_keeping
 from diffsim.ad.repeat.steady import Steady
 from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.program import Replay
+from diffsim.ad.replay.repeated_pass import RepeatedPass
 from diffsim.ad.reverse.backward import (
     ClearedGradients,
     Hook,
@@ -151,7 +152,10 @@ class BackwardPass:
         clock, this_thread = session.clock, threading.get_ident()
         session.passes.add(this_thread)
         try:
-            steady.run_adjoints(loss)
+            if not steady.is_long:
+                steady.run_adjoints(loss)
+            else:
+                self._run_natively(steady, loss)
         except BaseException as first:
             error = self._spoiled(first, [loss], clock)
             if error is first:
@@ -159,6 +163,17 @@ class BackwardPass:
             raise error from None
         finally:
             session.passes.discard(this_thread)
+
+    def _run_natively(self, steady: Steady, loss: Field) -> None:
+        """Run the pass of a long record that has been written over."""
+        end, past, record = session.clock, steady.past, steady.record
+        steady.passes += 1
+        # Made at the second pass: a tape that unfolds after each pass never gets so far.
+        if past.native is None and steady.passes > 1:
+            past.native = RepeatedPass(record)
+        steady.seed(loss)
+        if past.native is None or not past.native.run(record, steady.base, end):
+            steady.run_rows()
 
     def _run_pass(
         self, loss: Field | Recorded | None, seeds: dict[Field, Any], writer: Any

@@ -37,6 +37,7 @@ from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.record.task_launches import TaskLaunches
+from diffsim.ad.repeat.known import Known
 from diffsim.ad.repeat.past import MAY_WAIT, Key, Past, take
 from diffsim.ad.repeat.repetition import Repetition
 from diffsim.ad.repeat.rewriting import Rewriting
@@ -205,6 +206,7 @@ class TapeRecorder(EnclosingRecorder):
     saving = lifting = validating = intercepts = False
     checking_nan: bool | str = False
     key: Key | None = None
+    may_be_steady = False  # whether its tape has a loss, and no options
     base = 0  # the clock's reading where the record begins
     is_fresh = True
     repetition: Repetition | Rewriting | None = None
@@ -309,6 +311,7 @@ class TapeRecorder(EnclosingRecorder):
         """Return the recorder that a steady tape unfolds into, and put it in its place."""
         made = cls()
         made.key, made.base, made.integrity = steady.key, steady.base, steady.integrity
+        made.may_be_steady = True
         if steady.stage == WAITING:
             made._past = steady.past if steady.record.alive else None
             return made
@@ -363,6 +366,9 @@ class TapeRecorder(EnclosingRecorder):
             return None
         # What a tape copies before launches is decided by their arguments.
         exact = past.is_native or self.saving
+        # Where arguments decide nothing but numbers, a tape becomes steady, with a native pass.
+        if past.is_plain and self.may_be_steady and not self.saving:
+            exact = not isinstance(past.known, Known) or past.known.by_arguments
         if past.record is not None and (past.record.is_gapless or not exact):
             start = self.base
             self.repetition = Repetition(past, start) if exact else Rewriting(past, start)

@@ -157,6 +157,7 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
                 self._steady, self.loss = steady, loss
                 return
             self.recorder = TapeRecorder()
+            self.recorder.may_be_steady = loss is not None
         else:
             check_options(in_place, clear_gradients, validation=validation, check_nan=check_nan)
             self.retained = parse_retain_grad(retain_grad)
@@ -172,6 +173,21 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
             )
         self.generation = session.generation
         self.recorder.key = key
+
+    def _restarts_steady(self, loss: Field, writer: Any) -> bool:
+        """Begin a new record as a steady tape, if the last one was written over as a whole."""
+        recorder, key = self.recorder, self.recorder.key
+        if recorder.repeated.__class__ is not Rewriting or not recorder.may_be_steady or self.hooks:
+            return False
+        past = self._past()
+        if key is None or past is None or (steady := Steady.of(key, past, loss)) is None:
+            return False
+        if not past.weaken(key) or not steady.begin(loss, writer):
+            return False
+        self._forget_replay()
+        self._steady = steady
+        del self.recorder
+        return True
 
     def _restart(self) -> None:
         """Begin a new record; the one before it is what the new one may repeat."""
@@ -194,6 +210,7 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
             if repeated.__class__ is Rewriting and self.loss is not None:
                 steady = Steady.of(recorder.key, past, self.loss)
             if steady is not None:
+                past.weaken(recorder.key)
                 steady.wait()
             else:
                 keep(recorder.key, past, hit=repeated is not None)
@@ -237,8 +254,10 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
                     self._forget_replay()
                 self._has_begun = True
                 return
-            if self._has_begun:
+            if self._has_begun and not self._restarts_steady(loss, writer):
                 self._restart()
+            if self._steady is not None:
+                return
             self._clear(loss, writer)
         recorder = self.recorder
         if self.compared:

@@ -21,6 +21,7 @@ PRELUDE = """
 N = 3
 p, x = (ds.field(ds.f64, shape=N, needs_grad=True) for _ in range(2))
 h = ds.field(ds.f64, shape=(6, N), needs_grad=True)
+z = ds.field(ds.f64, shape=(32, N), needs_grad=True)
 q = ds.field(ds.i32, shape=N)
 loss, other = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
 plain = ds.field(ds.f64, shape=())
@@ -118,6 +119,21 @@ def divide(a: ds.f64):
 def by_plain():
     for i in p:
         loss[None] += plain[None] * p[i] ** 2
+
+@ds.kernel
+def onward(t: ds.i32, a: ds.f64):
+    for i in range(N):
+        z[t + 1, i] = a * z[t, i] + p[i] ** 2
+
+@ds.kernel
+def finish(t: ds.i32):
+    for i in range(N):
+        loss[None] += z[t, i] ** 2
+
+def roll(first, a, grow):
+    for t in range(26):
+        onward(first + t, a * (1.0 + grow * t))
+    finish(first + 26)
 
 def define():
     @ds.kernel
@@ -338,6 +354,15 @@ USUAL = [
     "by_plain()",
     "made()",
 ]
+ROLLS = [
+    "roll(0, 0.5, 0.125)",
+    "roll(0, {a}, 0.0)",
+    "roll(0, {a}, 0.125)",
+    "roll({t}, {a}, 0.0)",
+    "roll({t}, 0.5, 0.125)",
+    "[total() for _ in range(25)]",
+    "[divide(a) for a in [0.5] * 24 + [{a}]]",
+]
 LOOKS = [
     "T.backward()",
     "T.backward(other)",
@@ -408,6 +433,8 @@ def _calm(r):
     """Many turns that are alike, so that tapes are steady, with a change now and then."""
     form, theme = r.choice(CALM_FORMS), r.choice(THEMES)
     body = [_op(r, 0.0, theme) for _ in range(r.choice([1, 1, 1, 2, 3]))]
+    if r.random() < 0.3:
+        body = [r.choice(ROLLS), *body[:-1]]
     lines = []
     for k in range(r.randint(8, 18)):
         now, ops = form, body
@@ -484,6 +511,6 @@ def _states(text, seed, *, anew):
 
 
 def _numbers(space):
-    fields = [space[name] for name in "p x h loss other v w".split()]
+    fields = [space[name] for name in "p x h z loss other v w".split()]
     arrays = [a for f in fields for a in (f.to_numpy(), f.grad.to_numpy())]
     return *(a.tobytes() for a in arrays), str(space["seen"])

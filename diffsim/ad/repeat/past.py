@@ -56,6 +56,16 @@ class _Replay(Protocol):
     def strengthen(self, record: Record) -> bool: ...
 
 
+class _Native(Protocol):
+    """The native pass of a record of which other arguments are known (`ad/replay/repeated_pass.py`)."""
+
+    def weaken(self) -> None: ...
+
+    def strengthen(self, record: Record) -> None: ...
+
+    def run(self, record: Record, start: int, end: int) -> bool: ...
+
+
 class _Known(Protocol):
     """The results of checks of a record (`known.py`)."""
 
@@ -75,6 +85,8 @@ class Past:
         replay: its native programs, if there are any.
         known: what was found out about it.
         is_native: whether the next recording's adjoints run natively, so that it has to be the same exactly.
+        native: the native pass of a long record that was written over.
+        is_plain: whether it is one of plain launches alone.
         spare: memory that its copies took.
         changes: the count of changes of gradients (`Session.with_grad`) as of which it was made.
         used: what it needs, kernels first; weak references after `weaken`.
@@ -97,6 +109,7 @@ class Past:
         self.replay: _Replay | None = None
         self.known: _Known | None = None
         self.spare = spare
+        self.native: _Native | None = None
         self.plan: dict[int, Plan] = {}
         self.changes = session.with_grad.changes
         self._waits = False
@@ -104,6 +117,7 @@ class Past:
         copies = record.copies()
         self.copied = sum(copy.data.nbytes for copy in copies)
         self.bytes = spare.bytes + self.copied
+        self.is_plain = record.is_plain and whole
         self.is_native = bool(copies) or len(record) >= SHORT
         # What may not go: the kernels first, then what these need, each once.
         needed = [*fields_of(record.firsts()), *fields, *chain(*record.alive.values())]
@@ -146,6 +160,8 @@ class Past:
                 _let_go(entry)
             if self.replay is not None and not self.replay.weaken():
                 self.replay = None
+            if self.native is not None:
+                self.native.weaken()
         return True
 
     def strengthen(self) -> bool:
@@ -158,6 +174,8 @@ class Past:
         for entry in self._stored:
             _hold(entry)
         self.hold(held)
+        if self.native is not None:
+            self.native.strengthen(self.record)
         return self.replay is None or self.replay.strengthen(self.record)
 
     def hold(self, held: Sequence[Any]) -> None:

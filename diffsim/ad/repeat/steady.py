@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.record.record import Record
 from diffsim.ad.repeat.known import Known
-from diffsim.ad.repeat.past import NUMBERS, SMALL, Key, Past, at_drop
+from diffsim.ad.repeat.past import MOST, NUMBERS, SMALL, Key, Past, at_drop
 from diffsim.ad.repeat.rewriting import Rewriting
 from diffsim.ad.reverse.seeds import set_number
 from diffsim.backends.native.pool import closed
@@ -47,6 +47,8 @@ class Steady(Folded):
         base: the clock's reading at the start of the block.
         writer: the statement that began the block.
         generation: the session's.
+        is_long: whether its pass should have a native program.
+        passes: how many there were.
         stage: whether the block has begun, and ended.
         entry: with which the session knows it while the block runs.
     """
@@ -68,8 +70,10 @@ class Steady(Folded):
         "entry",
         "generation",
         "integrity",
+        "is_long",
         "key",
         "known",
+        "passes",
         "past",
         "record",
         "stage",
@@ -98,6 +102,8 @@ class Steady(Folded):
         self._numbers: tuple[Versions, Any, Versions, Any] | None = None
         self._held: Sequence[Any] = ()
         self._count = len(record)
+        self.is_long = past.is_native
+        self.passes = 0
         self._refs = [weakref.ref(special) for special, _ in record.columns()[3]]
         self._single = [single for _, single in record.columns()[3]]
         self._kernels, self._things, self._times, self._specials = record.columns()
@@ -108,7 +114,7 @@ class Steady(Folded):
     def of(cls, key: Key, past: Past, loss: Field) -> Steady | None:
         """Return what makes the next tape of a line steady; None: its recordings want more than that."""
         record, known = past.record, past.known
-        if record is None or past.is_native or past.bytes > SMALL or not isinstance(known, Known):
+        if record is None or past.bytes > _MOST_BYTES or not isinstance(known, Known):
             return None
         if not record.is_plain or known.by_arguments or not known.suffices(record, loss):
             return None
@@ -116,14 +122,18 @@ class Steady(Folded):
         if is_plain_number(loss) and loss.adjoint is not None and is_plain_number(loss.adjoint):
             g = loss.adjoint
             made._numbers = loss.versions, loss.storage.flat, g.versions, g.storage.flat
-        return made if past.weaken(key) else None
+        return made
 
     def wait(self) -> None:
         """Wait for the next tape; no kernel and no field is kept alive by it."""
         if self.stage != WAITING:
             self.stage, self._held = WAITING, ()
-            self._specials.clear()
-        if len(_waiting) >= _MOST:
+            if self.past.native is None:
+                self._specials.clear()
+            else:
+                self.past.native.weaken()
+                self.record.weaken()
+        if len(_waiting) >= (_MOST if self.past.bytes <= SMALL else _MOST_LARGE):
             _waiting.clear()
         _waiting[self.key] = self
 
@@ -136,6 +146,8 @@ class Steady(Folded):
         self._held = held
         kernels: map[Any] = map(call, self._refs)
         self._specials[:] = zip(kernels, self._single, strict=True)
+        if past.native is not None:
+            past.native.strengthen(self.record)
         return True
 
     # ---- the block
@@ -218,7 +230,12 @@ class Steady(Folded):
         return True
 
     def run_adjoints(self, loss: Field) -> None:
-        """Run the adjoints, last first, from this loss."""
+        """Run the pass from this loss."""
+        self.seed(loss)
+        self.run_rows()
+
+    def seed(self, loss: Field) -> None:
+        """Set the gradient of the loss to 1."""
         if self._numbers is None or session.recorders or closed[0]:
             assert loss.adjoint is not None
             set_number(loss.adjoint, 1, self.writer)
@@ -227,6 +244,9 @@ class Steady(Folded):
             flat[0] = 1
             session.clock = v.latest = v.whole = session.clock + 1
             v.writer, v.cuts, v.dirty = self.writer, None, True
+
+    def run_rows(self) -> None:
+        """Run the adjoints, last first."""
         specials = self._specials
         rows = reversed(self._kernels), reversed(self._things), reversed(self._times)
         for number, thing, now in zip(*rows, strict=True):
@@ -256,6 +276,8 @@ unfold: list[Callable[[Steady], Any]] = []
 """Makes the recorder that a steady tape unfolds into (`ad/recorder.py`)."""
 
 _MOST = 1 << 12
+_MOST_LARGE = 1 << 5
+_MOST_BYTES = MOST >> 5
 
 _waiting: dict[Key, Steady] = {}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from typing import Any
 
 from diffsim import locks
 from diffsim.ad.record.entries import Launched, all_written
@@ -91,6 +92,12 @@ class Replay:
         # Launches whose index fields decide are asked before the pass, with the readings of this block.
         if self._reverse is None or self._reverse.asked:
             self._date_entries()
+
+    def argument_places(self) -> list[tuple[Any, int, Any]] | None:
+        """Return where the arguments of the adjoints are, if they are in one stream; last launch first."""
+        parts = [] if self._reverse is None else self._reverse.program.parts
+        find = getattr(parts[0], "argument_places", None) if len(parts) == 1 else None
+        return None if find is None else find()
 
     def weaken(self) -> bool:
         """Keep no kernels and fields alive; returns whether there is something to keep."""

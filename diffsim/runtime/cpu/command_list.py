@@ -111,6 +111,22 @@ class CpuCommandList:
             self._kernels[key] = found
         return found
 
+    def argument_places(self) -> list[tuple[bytearray, int, Any]] | None:
+        """Return for each launch the memory and the place of its arguments, and what packs them there.
+
+        None if there are operations other than launches, or launches with more than numbers.
+        """
+        kernels = list(self._kernels.values())
+        alone = len(self) == 1 and len(kernels) == len(self._alone)
+        if not alone or self._slots[0] != _LAUNCH:
+            return None
+        places, at = [], 0
+        while at < len(self._stream):
+            kernel = kernels[int.from_bytes(self._stream[at : at + 8], sys.byteorder)]
+            places.append((self._stream, at + 8, kernel.compiled.struct))
+            at += 8 + kernel.size
+        return places
+
     def add_copy(self, target: StridedSpan, source: StridedSpan) -> None:
         self._move(_COPY, target, source)
 

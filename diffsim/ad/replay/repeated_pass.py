@@ -1,0 +1,141 @@
+"""The native backward pass of launches that are recorded again and again, with other numbers as arguments.
+
+Which adjoint finds what its launch saw is decided by whole numbers alone: times, indices. Where these are the
+same, the program of the last pass is run, with the other arguments written into its stream of launches
+(docs/adr/0070).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ad.record.entries import all_written
+from diffsim.ad.record.record import Record
+from diffsim.ad.replay.program import Replay
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.arguments import Parameter
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+class RepeatedPass:
+    """The adjoints of a record of plain launches as a native program.
+
+    Attributes:
+        is_possible: whether there is such a program; else the adjoints are launched one by one.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._replay = Replay(record, session.generation, all_written(record.firsts()))
+        self.is_possible = True
+        self._packed: list[Any] = []  # the arguments of each row as they are in the program
+        self._rows: list[_Row] = []
+
+    def weaken(self) -> None:
+        """Keep no kernels and fields alive."""
+        self.is_possible = self.is_possible and self._replay.weaken()
+
+    def strengthen(self, record: Record) -> None:
+        """Undo `weaken`."""
+        self.is_possible = self.is_possible and self._replay.strengthen(record)
+
+    def run(self, record: Record, start: int, end: int) -> bool:
+        """Run the adjoints, for launches between these readings of the clock.
+
+        Returns:
+            Whether it did; if not, each adjoint has to ask for itself whether it finds what its launch saw.
+        """
+        # A reading too many tells of a write that is not on the record.
+        if not self.is_possible or not record.is_gapless:
+            return False
+        if self._packed and not self._pack(record):
+            return False
+        self._replay.repeated(record, start, end)
+        if not self._replay.backward():
+            return False
+        if not self._packed:
+            self._find_places(record)
+        return True
+
+    def _pack(self, record: Record) -> bool:
+        """Write the arguments that are others into the program; False: whole numbers among them are."""
+        _, things, _, _ = record.columns()
+        packed = self._packed
+        for k, (a, b, row) in enumerate(zip(things, packed, self._rows, strict=True)):
+            # What is equal is the same to the last bit, but for zeros.
+            if a is b or (a == b and not (0 in a if a.__class__ is tuple else a == 0)):
+                continue
+            if row.whole is not None and row.whole(a) != row.whole(b):
+                return False
+            row.write(a)
+            packed[k] = a
+        return True
+
+    def _find_places(self, record: Record) -> None:
+        """Find where the arguments of each row are in the program."""
+        kernels, things, _, specials = record.columns()
+        places = self._replay.argument_places()
+        with_adjoint = [k for k in range(len(things)) if specials[kernels[k]][0].differentiable]
+        if places is None or len(places) != len(with_adjoint):
+            self.is_possible = False
+            return
+        of_row = dict(zip(reversed(with_adjoint), places, strict=True))
+        forms = [_Form(special, single=single) for special, single in specials]
+        self._rows = [_Row(forms[number], of_row.get(k)) for k, number in enumerate(kernels)]
+        self._packed = list(things)
+
+
+class _Form:
+    """The arguments of a kernel, as rows of a record have them.
+
+    Attributes:
+        whole: takes those that are no floats, which decide elements and branches; None: there are none.
+        scalars: converts arguments that `struct` does not take as they are.
+        is_plain: whether `struct` takes them: it would take anything for a boolean.
+    """
+
+    def __init__(self, special: Specialization, *, single: bool) -> None:
+        self.single = single
+        parameters = special.arguments.parameters
+        whole = [k for k, p in enumerate(parameters) if not _is_float(p)]
+        self.whole: Callable[[Any], Any] | None = itemgetter(*whole) if whole else None
+        if whole and single:
+            self.whole = _itself
+        self.scalars = special.arguments.scalars
+        self.is_plain = not any(p.type is None or p.type.is_bool for p in parameters)
+
+
+class _Row:
+    """The place of a launch's arguments in a program; None: its kernel has no adjoint."""
+
+    __slots__ = ("_form", "_place", "whole")
+
+    def __init__(self, form: _Form, place: tuple[Any, int, Any] | None) -> None:
+        self._form = form
+        self._place = place
+        self.whole = form.whole
+
+    def write(self, given: Any) -> None:
+        """Write arguments to the place, as launch functions do."""
+        if self._place is None:
+            return
+        stream, at, packing = self._place
+        args = (given,) if self._form.single else given
+        if self._form.is_plain:
+            try:
+                packing.pack_into(stream, at, *args)
+                return
+            except Exception:  # converted, as what `struct` does not take
+                pass
+        packing.pack_into(stream, at, *self._form.scalars(args))
+
+
+def _is_float(p: Parameter) -> bool:
+    return p.type is not None and p.type.is_float and not p.type.shape
+
+
+def _itself(number: Any) -> Any:
+    return number
