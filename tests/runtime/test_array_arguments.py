@@ -118,6 +118,8 @@ def test_aliases_of_strided_arrays(cpu):
 def test_a_view_of_a_field_counts_as_the_field(cpu):
     x = ds.field(ds.f64, shape=6, needs_grad=True)
     view = np.from_dlpack(x)[::2]
+    if not view.flags.writeable:
+        pytest.skip("this NumPy's from_dlpack gives read-only arrays")  # as all before 2.1
     before = x.versions.latest
     add(view, np.ones(3))
     assert x.to_numpy().tolist() == [11, 0, 11, 0, 11, 0]

@@ -44,7 +44,7 @@ def test_init_begins_anew(cpu):
         {"default_fp": "f32"},
         {"default_fp": int},
         {"default_ip": float},
-        {"debug": 1},
+        {"debug": 2},
         {"random_seed": 1.5},
         {"random_seed": True},
         {"cpu_max_num_threads": -1},

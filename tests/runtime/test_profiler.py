@@ -138,8 +138,8 @@ def test_without_the_option(program):
     with pytest.raises(ds.ArgumentError, match="no launch was measured") as caught:
         ds.profiler.print_kernel_profiler_info()
     assert "ds.init(kernel_profiler=True)" in caught.value.hint
-    with pytest.raises(ds.OptionError, match="the option kernel_profiler cannot be 1"):
-        ds.init(kernel_profiler=1)
+    with pytest.raises(ds.OptionError, match="the option kernel_profiler cannot be 2"):
+        ds.init(kernel_profiler=2)
 
 
 def test_names_that_are_not_there(measuring):
