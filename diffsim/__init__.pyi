@@ -82,7 +82,10 @@ class Field:
             print(x[2])  # prints: 3.0
         """
     def copy_from(self, other: Field) -> None:
-        """Copy another field of the same shape and element shape.
+        """Copy another field of the same shape and element shape; differentiated on a tape.
+
+        Raises:
+            FieldError: something else, or another shape.
 
         Example:
             x, y = ds.field(ds.f32, shape=3), ds.field(ds.f32, shape=3)
@@ -100,6 +103,9 @@ class Field:
     def fill(self, val: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector).
 
+        Raises:
+            DtypeError: a value that is no element of the field.
+
         Example:
             x = ds.Vector.field(2, ds.f32, shape=3)
             x.fill([1.0, 2.0])
@@ -107,6 +113,10 @@ class Field:
         """
     def from_numpy(self, arr: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field.
+
+        Raises:
+            FieldError: an array of another shape.
+            DtypeError: numbers that the type of the field cannot hold.
 
         Example:
             x = ds.field(ds.f32, shape=3)
@@ -1640,7 +1650,7 @@ def abs(x: Any) -> Any:
         print(ds.abs(-2.5))  # prints: 2.5
     """
 def acos(x: Any) -> Any:
-    """Arc cosine [rad]; derivative 0 at -1 and 1.
+    """Arc cosine [rad], NaN outside [-1, 1]; derivative 0 at -1 and 1.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -1649,6 +1659,13 @@ def acos(x: Any) -> Any:
     """
 def activate(node: Any, indices: Any) -> Any:
     """Make a cell of a sparse node active, and those around it.
+
+    Args:
+        node: a `pointer`, `hash` or `bitmasked` node of a layout tree.
+        indices: of the cell, counted in cells of the node: a number or a vector of integers, one for each axis.
+
+    Raises:
+        KernelTypeError: a node without such cells, or another number of indices.
 
     Example:
         x = ds.field(ds.f32)
@@ -1675,7 +1692,14 @@ Example:
     print(ds.device_info())  # prints: GPU 0 (...
 """
 def append(node: Any, indices: Any, val: Any) -> Any:
-    """Append a value to a list of a dynamic node; returns its index in the list.
+    """Append a value to a list of a dynamic node; returns its index in the list, an i32.
+
+    Args:
+        node: a `dynamic` node of a layout tree.
+        indices: of the cell that holds the list: a number or a vector of integers.
+
+    Raises:
+        KernelTypeError: a node without lists, or another number of indices.
 
     Example:
         x = ds.field(ds.i32)
@@ -1699,7 +1723,7 @@ Example:
     print(ds.device_info())  # prints: the CPU
 """
 def asin(x: Any) -> Any:
-    """Arc sine [rad]; derivative 0 at -1 and 1.
+    """Arc sine [rad], NaN outside [-1, 1]; derivative 0 at -1 and 1.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -1721,7 +1745,7 @@ def assume_in_range(val: Any, base: Any, low: Any, high: Any) -> Any:
         print(x[3])  # prints: 6
     """
 def atan(x: Any) -> Any:
-    """Arc tangent [rad].
+    """Arc tangent [rad], between -pi/2 and pi/2.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -1976,7 +2000,7 @@ def cos(x: Any) -> Any:
         print(ds.cos(ds.math.pi))  # prints: -1.0
     """
 def cosh(x: Any) -> Any:
-    """Hyperbolic cosine.
+    """Hyperbolic cosine, (e^x + e^-x) / 2.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -2054,6 +2078,13 @@ def dataclass(cls: type[T]) -> type[T]:
 def deactivate(node: Any, indices: Any) -> Any:
     """Make a cell of a sparse node inactive: its elements are 0 from now on. Of a dynamic: empty a list.
 
+    Args:
+        node: a `pointer`, `hash` or `bitmasked` node of a layout tree.
+        indices: of the cell, counted in cells of the node: a number or a vector of integers, one for each axis.
+
+    Raises:
+        KernelTypeError: a node without such cells, or another number of indices.
+
     Example:
         x = ds.field(ds.f32)
         blocks = ds.root.pointer(ds.i, 4)
@@ -2088,10 +2119,9 @@ def device_info() -> str:
 def diagonal_map(f: Any, A: Any) -> Any:
     """f of a diagonal matrix: `U @ ds.diagonal_map(f, sigma) @ V.transpose()` after a `ds.svd`.
 
-        f is a `@ds.func` of one number, or an op such as `ds.log`. The value is f of each element of the
-        diagonal; the derivative is that of f as a function of matrices (Yu. L. Daletskii and S. G. Krein, 1965),
-        which the gradient needs where singular values are equal.
-    
+    f is a `@ds.func` of one number, or an op such as `ds.log`. The value is f of each element of the
+    diagonal; the derivative is that of f as a function of matrices (Yu. L. Daletskii and S. G. Krein, 1965),
+    which the gradient needs where singular values are equal.
 
     Example:
         @ds.kernel
@@ -2129,17 +2159,16 @@ Example:
 def eig(A: Any, dt: DType | None = ...) -> Any:
     """Eigenvalues and right eigenvectors of a 2 x 2 matrix of floats, which may be complex.
 
-        The rows of the first result (2 x 2) are the eigenvalues as (real part, imaginary part); the columns of
-        the second (4 x 2) the eigenvectors, of length 1, as (real, imaginary, real, imaginary). Real
-        eigenvalues come with the larger first, complex ones with the positive imaginary part first.
-    
+    The rows of the first result (2 x 2) are the eigenvalues as (real part, imaginary part); the columns of
+    the second (4 x 2) the eigenvectors, of length 1, as (real, imaginary, real, imaginary). Real
+    eigenvalues come with the larger first, complex ones with the positive imaginary part first.
 
     Example:
         values, vectors = ds.eig(ds.Matrix([[0.0, -1.0], [1.0, 0.0]]))
         print(values)  # prints: [[0.0, 1.0], [0.0, -1.0]]
     """
 def erf(x: Any) -> Any:
-    """Error function.
+    """Error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -2156,7 +2185,7 @@ def erfc(x: Any) -> Any:
     """
 from diffsim import errors as errors
 def exp(x: Any) -> Any:
-    """Exponential.
+    """Exponential function e^x.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -2638,6 +2667,13 @@ Example:
 def is_active(node: Any, indices: Any) -> Any:
     """Whether a cell of a sparse node is active.
 
+    Args:
+        node: a `pointer`, `hash` or `bitmasked` node of a layout tree.
+        indices: of the cell, counted in cells of the node: a number or a vector of integers, one for each axis.
+
+    Raises:
+        KernelTypeError: a node without such cells, or another number of indices.
+
     Example:
         x = ds.field(ds.f32)
         blocks = ds.root.pointer(ds.i, 4)
@@ -2757,7 +2793,14 @@ Example:
     print(x.shape)  # prints: (8,)
 """
 def length(node: Any, indices: Any) -> Any:
-    """The length of a list of a dynamic node.
+    """The length of a list of a dynamic node, an i32.
+
+    Args:
+        node: a `dynamic` node of a layout tree.
+        indices: of the cell that holds the list: a number or a vector of integers.
+
+    Raises:
+        KernelTypeError: a node without lists, or another number of indices.
 
     Example:
         x = ds.field(ds.i32)
@@ -2834,7 +2877,7 @@ def load_tape(filename: str) -> Any:
         print(loaded.loss[None], loaded.fields["x"].grad[None])  # prints: 25.0 10.0
     """
 def log(x: Any) -> Any:
-    """Natural logarithm.
+    """Natural logarithm; -inf at 0, NaN below.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -2842,7 +2885,7 @@ def log(x: Any) -> Any:
         print(ds.log(ds.math.e))  # prints: 1.0
     """
 def log2(x: Any) -> Any:
-    """Logarithm to the base 2.
+    """Logarithm to the base 2; -inf at 0, NaN below.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -3001,9 +3044,8 @@ from diffsim import optim as optim
 def polar_decompose(A: Any, dt: DType | None = ...) -> Any:
     """R, S with A = R @ S, R orthogonal and S symmetric, for 2 x 2 and 3 x 3 matrices of floats.
 
-        For 3 x 3, R is a rotation, and S has a negative eigenvalue where det(A) < 0; for 2 x 2, R is then a
-        reflection, and S has none. (Both as in Taichi.)
-    
+    For 3 x 3, R is a rotation, and S has a negative eigenvalue where det(A) < 0; for 2 x 2, R is then a
+    reflection, and S has none. (Both as in Taichi.)
 
     Example:
         R, S = ds.polar_decompose(ds.Matrix([[0.0, -2.0], [2.0, 0.0]]))
@@ -3106,6 +3148,11 @@ def real_func(fn: F) -> F:
 def rescale_index(a: Any, b: Any, I: Any) -> Any:
     """The index at the resolution of another field or node: of the block that an element is in.
 
+    Args:
+        a: the field or node that the index is of.
+        b: the field or node of the result; their shapes divide one another.
+        I: an index of a, a number or a vector of integers.
+
     Example:
         x, coarse = ds.field(ds.f32, shape=64), ds.field(ds.f32, shape=8)
         print(ds.rescale_index(x, coarse, [20]))  # prints: [2]
@@ -3201,7 +3248,7 @@ def sin(x: Any) -> Any:
         print(ds.sin(ds.math.pi / 2))  # prints: 1.0
     """
 def sinh(x: Any) -> Any:
-    """Hyperbolic sine.
+    """Hyperbolic sine, (e^x - e^-x) / 2.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -3211,12 +3258,15 @@ def sinh(x: Any) -> Any:
 def solve(A: Any, b: Any, dt: DType | None = ...) -> Any:
     """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination).
 
+    Raises:
+        KernelTypeError: the matrix is not square or larger than 6 x 6, or has another number of rows.
+
     Example:
         A = ds.Matrix([[2.0, 1.0], [1.0, 3.0]])
         print(ds.solve(A, ds.Vector([3.0, 4.0])))  # prints: [1.0, 1.0]
     """
 def sqrt(x: Any) -> Any:
-    """Square root; derivative 0 at 0.
+    """Square root, NaN below 0; derivative 0 at 0.
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -3286,11 +3336,10 @@ def stop_grad(x: T) -> T:
 def svd(A: Any, dt: DType | None = ...) -> Any:
     """U, sigma, V with A = U @ sigma @ V.transpose(), for 2 x 2 and 3 x 3 matrices of floats.
 
-        `sigma` is a diagonal matrix, largest value first. V is a rotation. For 3 x 3, U is one too, and the last
-        singular value is negative where det(A) < 0; for 2 x 2, U is then a reflection. (Both as in Taichi.)
-        Accurate to a few units in the last place of the largest singular value. The gradient is exact for equal
-        singular values too, wherever there is one: see docs/decompositions.md.
-    
+    `sigma` is a diagonal matrix, largest value first. V is a rotation. For 3 x 3, U is one too, and the last
+    singular value is negative where det(A) < 0; for 2 x 2, U is then a reflection. (Both as in Taichi.)
+    Accurate to a few units in the last place of the largest singular value. The gradient is exact for equal
+    singular values too, wherever there is one: see docs/decompositions.md.
 
     Example:
         U, sigma, V = ds.svd(ds.Matrix([[3.0, 0.0], [0.0, 2.0]]))
@@ -3299,9 +3348,8 @@ def svd(A: Any, dt: DType | None = ...) -> Any:
 def sym_eig(A: Any, dt: DType | None = ...) -> Any:
     """Eigenvalues (a vector) and eigenvectors (the columns of a rotation) of a symmetric matrix of floats.
 
-        2 x 2 with the largest eigenvalue first, 3 x 3 with the smallest first, as in Taichi. What is decomposed
-        is the symmetric part of the matrix, and the gradient is symmetric.
-    
+    2 x 2 with the largest eigenvalue first, 3 x 3 with the smallest first, as in Taichi. What is decomposed
+    is the symmetric part of the matrix, and the gradient is symmetric.
 
     Example:
         values, vectors = ds.sym_eig(ds.Matrix([[2.0, 1.0], [1.0, 2.0]]))
@@ -3310,9 +3358,8 @@ def sym_eig(A: Any, dt: DType | None = ...) -> Any:
 def sym_map(f: Any, A: Any) -> Any:
     """f of a symmetric matrix: its eigenvectors, and f of its eigenvalues.
 
-        `ds.sym_map(ds.log, C)` is the logarithm of a matrix. f is a `@ds.func` of one number, or an op. The
-        gradient is exact for equal eigenvalues too.
-    
+    `ds.sym_map(ds.log, C)` is the logarithm of a matrix. f is a `@ds.func` of one number, or an op. The
+    gradient is exact for equal eigenvalues too.
 
     Example:
         @ds.kernel
@@ -3342,7 +3389,7 @@ def tan(x: Any) -> Any:
         print(ds.tan(ds.math.pi / 3) ** 2)  # prints: 2.9999...
     """
 def tanh(x: Any) -> Any:
-    """Hyperbolic tangent.
+    """Hyperbolic tangent, sinh(x) / cosh(x).
 
     Takes floats (in a kernel, integers become the default float); vectors, matrices and arrays element by element.
 
@@ -3588,17 +3635,26 @@ class _Tensor:
     def cross(self, other: Any) -> Any:
         """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component.
 
+        Raises:
+            KernelTypeError: these are no two vectors of 2 or of 3 elements.
+
         Example:
             print(ds.Vector([1.0, 0.0, 0.0]).cross(ds.Vector([0.0, 1.0, 0.0])))  # prints: [0.0, 0.0, 1.0]
         """
     def determinant(self) -> Any:
         """Determinant of a matrix up to 4 x 4 (expansion by minors).
 
+        Raises:
+            KernelTypeError: the matrix is not square, or larger than 4 x 4.
+
         Example:
             print(ds.Matrix([[1, 2], [3, 4]]).determinant())  # prints: -2
         """
     def dot(self, other: Any) -> Any:
         """Scalar product of two vectors (of two matrices: sum of the products of their elements).
+
+        Raises:
+            KernelTypeError: the shapes differ.
 
         Example:
             print(ds.Vector([1.0, 2.0]).dot(ds.Vector([3.0, 4.0])))  # prints: 11.0
@@ -3619,6 +3675,9 @@ class _Tensor:
         """
     def inverse(self) -> Any:
         """Inverse of a matrix up to 4 x 4 (adjugate over determinant).
+
+        Raises:
+            KernelTypeError: the matrix is not square, or larger than 4 x 4.
 
         Example:
             print(ds.Matrix([[1.0, 2.0], [3.0, 4.0]]).inverse())  # prints: [[-2.0, 1.0], [1.5, -0.5]]
@@ -3713,6 +3772,9 @@ class _Tensor:
         """
     def trace(self) -> Any:
         """Sum of the diagonal.
+
+        Raises:
+            KernelTypeError: the matrix is not square.
 
         Example:
             print(ds.Matrix([[1, 2], [3, 4]]).trace())  # prints: 5

@@ -6,6 +6,7 @@ that are, in `_public`; the stubs for type checkers, the reference and the tests
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -74,7 +75,7 @@ def with_example(doc: str, example: str) -> str:
     """Return a docstring with an example at its end, for objects that are made by a call."""
     if not example:
         return doc
-    return f"{doc}\n\nExample:\n{textwrap.indent(textwrap.dedent(example).strip(), '    ')}"
+    return f"{inspect.cleandoc(doc)}\n\nExample:\n{textwrap.indent(textwrap.dedent(example).strip(), '    ')}"
 
 
 def summary(doc: str | None) -> str:

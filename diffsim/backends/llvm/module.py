@@ -88,7 +88,7 @@ class Module:
         return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
 
     def as_scalars(self, calls_before: int | None = None, *, always: bool = False) -> str:
-        """Return metadata for the back edge of a loop that had better not become vectors, if so.
+        """Return metadata for the back edge of a loop that should not become vectors, if it is one.
 
         Those are the ones since whose beginning there were more calls of functions without vector forms.
 

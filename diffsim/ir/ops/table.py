@@ -189,7 +189,7 @@ trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
 
 # The inner select keeps the division from 0 / 0: a select evaluates both sides, and a second
 # derivative would multiply the untaken one's infinity by 0.
-sqrt: Op = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
+sqrt: Op = op("sqrt", "F -> F", "Square root, NaN below 0; derivative 0 at 0.",
               example=("ds.sqrt(9.0)", "3.0"),
               ref=np.sqrt, lowering=LLVMIntrinsic(f="sqrt"),
               vjp=(lambda g, x, y: select(y > 0, 0.5 * g / select(y > 0, y, 1.0), 0.0),),
@@ -218,12 +218,12 @@ int_pow: Op = op("int_pow", "I I -> I", "Integer to the power of an integer; to 
                  ref=integer_power_reference, lowering=Expand(integer_power),
                  vjp=ZERO, continuation=BY_REAL_PART, sample=[(-4, 4), (0, 9)], public=False)
 
-exp: Op = op("exp", "F -> F", "Exponential.",
+exp: Op = op("exp", "F -> F", "Exponential function e^x.",
              example=("ds.exp(1.0)", "2.71828..."),
              ref=np.exp, lowering=Math("exp"),
              vjp=(lambda g, x, y: unless_zero(g, g * y),), continuation=ANALYTIC, sample=[(-3, 3)])
 
-log: Op = op("log", "F -> F", "Natural logarithm.",
+log: Op = op("log", "F -> F", "Natural logarithm; -inf at 0, NaN below.",
              example=("ds.log(ds.math.e)", "1.0"),
              ref=np.log, lowering=Math("log"),
              vjp=(lambda g, x, y: unless_zero(g, g / x),), continuation=ANALYTIC, sample=[(0.1, 9)])
@@ -233,7 +233,7 @@ exp2: Op = op("exp2", "F -> F", "2 to the power x.",
               ref=np.exp2, lowering=Math("exp2"),
               vjp=(lambda g, x, y: unless_zero(g, g * y * _LN_2),), continuation=ANALYTIC, sample=[(-3, 3)])
 
-log2: Op = op("log2", "F -> F", "Logarithm to the base 2.",
+log2: Op = op("log2", "F -> F", "Logarithm to the base 2; -inf at 0, NaN below.",
               example=("ds.log2(8.0)", "3.0"),
               ref=np.log2, lowering=Math("log2"),
               vjp=(lambda g, x, y: unless_zero(g, g / (x * _LN_2)),),
@@ -258,19 +258,19 @@ tan: Op = op("tan", "F -> F", "Tangent of x [rad].",
              vjp=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),),
              continuation=ANALYTIC, sample=[(-1.2, 1.2)])
 
-asin: Op = op("asin", "F -> F", "Arc sine [rad]; derivative 0 at -1 and 1.",
+asin: Op = op("asin", "F -> F", "Arc sine [rad], NaN outside [-1, 1]; derivative 0 at -1 and 1.",
               example=("ds.asin(1.0) / ds.math.pi", "0.5"),
               ref=np.arcsin, lowering=Math("asin"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
                                             0.0),), continuation=ANALYTIC, sample=[(-0.9, 0.9)])
 
-acos: Op = op("acos", "F -> F", "Arc cosine [rad]; derivative 0 at -1 and 1.",
+acos: Op = op("acos", "F -> F", "Arc cosine [rad], NaN outside [-1, 1]; derivative 0 at -1 and 1.",
               example=("ds.acos(-1.0) / ds.math.pi", "1.0"),
               ref=np.arccos, lowering=Math("acos"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, -g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
                                             0.0),), continuation=ANALYTIC, sample=[(-0.9, 0.9)])
 
-atan: Op = op("atan", "F -> F", "Arc tangent [rad].",
+atan: Op = op("atan", "F -> F", "Arc tangent [rad], between -pi/2 and pi/2.",
               example=("ds.atan(1.0) / ds.math.pi", "0.25"),
               ref=np.arctan, lowering=Math("atan"),
               vjp=(lambda g, x, y: mask_zero_adjoint(g, g / (1.0 + x * x)),),
@@ -286,24 +286,24 @@ atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x2, x1), as in at
                           u * u + v * v > 0, -g * v / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0))),
                continuation=continuation.atan2, sample=[(0.5, 4), (0.5, 4)])
 
-sinh: Op = op("sinh", "F -> F", "Hyperbolic sine.",
+sinh: Op = op("sinh", "F -> F", "Hyperbolic sine, (e^x - e^-x) / 2.",
               example=("ds.sinh(0.0), ds.sinh(1.0)", "0.0 1.17520..."),
               ref=np.sinh, lowering=Math("sinh"),
               vjp=(lambda g, x, y: unless_zero(g, g * cosh(x)),), continuation=ANALYTIC, sample=[(-3, 3)])
 
-cosh: Op = op("cosh", "F -> F", "Hyperbolic cosine.",
+cosh: Op = op("cosh", "F -> F", "Hyperbolic cosine, (e^x + e^-x) / 2.",
               example=("ds.cosh(0.0), ds.cosh(1.0)", "1.0 1.54308..."),
               ref=np.cosh, lowering=Math("cosh"),
               vjp=(lambda g, x, y: unless_zero(g, g * sinh(x)),), continuation=ANALYTIC, sample=[(-3, 3)])
 
-tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent.",
+tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent, sinh(x) / cosh(x).",
               example=("ds.tanh(0.0), ds.tanh(20.0)", "0.0 1.0"),
               ref=np.tanh, lowering=Math("tanh"),
               vjp=(lambda g, x, y: times(g, 1.0 - y * y),), continuation=ANALYTIC, sample=[(-3, 3)])
 
 # ---- the error function and the gamma function
 
-erf: Op = op("erf", "F -> F", "Error function.",
+erf: Op = op("erf", "F -> F", "Error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
              example=("ds.erf(0.0), ds.erf(1.0)", "0.0 0.84270..."),
              ref=gamma.erf_reference, lowering=Math("erf"),
              vjp=(lambda g, x, y: times(g, _2_BY_ROOT_PI * exp(-x * x)),),

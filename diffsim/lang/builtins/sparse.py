@@ -42,6 +42,18 @@ def _intrinsic(
     )
 
 
+_CELL = """Args:
+    node: a `pointer`, `hash` or `bitmasked` node of a layout tree.
+    indices: of the cell, counted in cells of the node: a number or a vector of integers, one for each axis.
+
+Raises:
+    KernelTypeError: a node without such cells, or another number of indices."""
+_LIST = """Args:
+    node: a `dynamic` node of a layout tree.
+    indices: of the cell that holds the list: a number or a vector of integers.
+
+Raises:
+    KernelTypeError: a node without lists, or another number of indices."""
 _BLOCKS = """x = ds.field(ds.f32)
 blocks = ds.root.pointer(ds.i, 4)
 blocks.dense(ds.i, 8).place(x)"""
@@ -156,7 +168,7 @@ def _rescale_in_python(of: object, to: object, index: object) -> Any:
 activate = _intrinsic(
     "activate",
     ("node", "indices"),
-    "Make a cell of a sparse node active, and those around it.",
+    "Make a cell of a sparse node active, and those around it.\n\n" + _CELL,
     _activate,
     "ds.activate(blocks, 2)\n    return ds.is_active(blocks, 2)",
     "1",
@@ -164,7 +176,8 @@ activate = _intrinsic(
 deactivate = _intrinsic(
     "deactivate",
     ("node", "indices"),
-    "Make a cell of a sparse node inactive: its elements are 0 from now on. Of a dynamic: empty a list.",
+    "Make a cell of a sparse node inactive: its elements are 0 from now on. Of a dynamic: empty a list.\n\n"
+    + _CELL,
     _deactivate,
     "x[0] = 1.0\n    ds.deactivate(blocks, 0)\n    return ds.is_active(blocks, 0)",
     "0",
@@ -172,7 +185,7 @@ deactivate = _intrinsic(
 is_active = _intrinsic(
     "is_active",
     ("node", "indices"),
-    "Whether a cell of a sparse node is active.",
+    "Whether a cell of a sparse node is active.\n\n" + _CELL,
     _is_active,
     "x[20] = 1.0  # in block 2\n    return ds.is_active(blocks, 2)",
     "1",
@@ -180,7 +193,7 @@ is_active = _intrinsic(
 length = _intrinsic(
     "length",
     ("node", "indices"),
-    "The length of a list of a dynamic node.",
+    "The length of a list of a dynamic node, an i32.\n\n" + _LIST,
     _length,
     "x[1].append(7)\n    return ds.length(lists, 1)",
     "1",
@@ -188,14 +201,17 @@ length = _intrinsic(
 append = _intrinsic(
     "append",
     ("node", "indices", "val"),
-    "Append a value to a list of a dynamic node; returns its index in the list.",
+    "Append a value to a list of a dynamic node; returns its index in the list, an i32.\n\n"
+    + _LIST,
     _append,
     "ds.append(lists, 1, 7)\n    return x[1, 0]",
     "7",
 )
 rescale_index = Intrinsic(
     "rescale_index",
-    "The index at the resolution of another field or node: of the block that an element is in.",
+    "The index at the resolution of another field or node: of the block that an element is in.\n\n"
+    "Args:\n    a: the field or node that the index is of.\n    b: the field or node of the result; "
+    "their shapes divide one another.\n    I: an index of a, a number or a vector of integers.",
     _rescale,
     _rescale_in_python,
     "a, b, I",

@@ -58,6 +58,9 @@ def _need(ok: bool, problem: str) -> None:
 def dot(a: Any, other: Any) -> Any:
     """Scalar product of two vectors (of two matrices: sum of the products of their elements).
 
+    Raises:
+        KernelTypeError: the shapes differ.
+
     Example:
         print(ds.Vector([1.0, 2.0]).dot(ds.Vector([3.0, 4.0])))  # prints: 11.0
     """
@@ -108,6 +111,9 @@ def normalized(a: Any, eps: Any = 0) -> Any:
 def cross(a: Any, other: Any) -> Any:
     """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component.
 
+    Raises:
+        KernelTypeError: these are no two vectors of 2 or of 3 elements.
+
     Example:
         print(ds.Vector([1.0, 0.0, 0.0]).cross(ds.Vector([0.0, 1.0, 0.0])))  # prints: [0.0, 0.0, 1.0]
     """
@@ -134,6 +140,9 @@ def outer_product(a: Any, other: Any) -> Any:
 
 def trace(a: Any) -> Any:
     """Sum of the diagonal.
+
+    Raises:
+        KernelTypeError: the matrix is not square.
 
     Example:
         print(ds.Matrix([[1, 2], [3, 4]]).trace())  # prints: 5
@@ -185,6 +194,9 @@ def transposed(a: Any) -> Any:
 def determinant(a: Any) -> Any:
     """Determinant of a matrix up to 4 x 4 (expansion by minors).
 
+    Raises:
+        KernelTypeError: the matrix is not square, or larger than 4 x 4.
+
     Example:
         print(ds.Matrix([[1, 2], [3, 4]]).determinant())  # prints: -2
     """
@@ -195,6 +207,9 @@ def determinant(a: Any) -> Any:
 
 def inverse(a: Any) -> Any:
     """Inverse of a matrix up to 4 x 4 (adjugate over determinant).
+
+    Raises:
+        KernelTypeError: the matrix is not square, or larger than 4 x 4.
 
     Example:
         print(ds.Matrix([[1.0, 2.0], [3.0, 4.0]]).inverse())  # prints: [[-2.0, 1.0], [1.5, -0.5]]
@@ -218,6 +233,9 @@ def inverse(a: Any) -> Any:
 
 def solve(A: Any, b: Any) -> Any:
     """The x with A x = b, of a square matrix up to 6 x 6 and a vector or matrix (Gaussian elimination).
+
+    Raises:
+        KernelTypeError: the matrix is not square or larger than 6 x 6, or has another number of rows.
 
     Example:
         A = ds.Matrix([[2.0, 1.0], [1.0, 3.0]])

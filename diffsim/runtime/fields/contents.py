@@ -41,6 +41,9 @@ class WholeContents:
     def fill(self: Any, val: object) -> None:
         """Set every element (of a vector field: to a number, or to a vector).
 
+        Raises:
+            DtypeError: a value that is no element of the field.
+
         Example:
             x = ds.Vector.field(2, ds.f32, shape=3)
             x.fill([1.0, 2.0])
@@ -101,6 +104,10 @@ class WholeContents:
     def from_numpy(self: Any, arr: object) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field.
 
+        Raises:
+            FieldError: an array of another shape.
+            DtypeError: numbers that the type of the field cannot hold.
+
         Example:
             x = ds.field(ds.f32, shape=3)
             x.from_numpy(np.array([1.0, 2.0, 3.0], dtype=np.float32))
@@ -128,7 +135,10 @@ class WholeContents:
                 tape.lost(lost)
 
     def copy_from(self: Any, other: Field) -> None:
-        """Copy another field of the same shape and element shape.
+        """Copy another field of the same shape and element shape; differentiated on a tape.
+
+        Raises:
+            FieldError: something else, or another shape.
 
         Example:
             x, y = ds.field(ds.f32, shape=3), ds.field(ds.f32, shape=3)
