@@ -264,9 +264,10 @@ _install(
     )
 )
 # What programs ask Taichi's build before they choose between `ti.vulkan` and `ti.cuda`. `ds.vulkan` is
-# right for both: any GPU that there is, else the CPU.
+# right for both: any GPU that there is, else the CPU. `GGUI_AVAILABLE` is about windows of Vulkan:
+# who asks for it has pictures in the plane otherwise.
 _TAICHI_BUILD = _SimpleNamespace(
-    core=_SimpleNamespace(with_vulkan=lambda: True, GGUI_AVAILABLE=True)
+    core=_SimpleNamespace(with_vulkan=lambda: True, GGUI_AVAILABLE=False)
 )
 if TYPE_CHECKING:
     from diffsim import algorithms, linalg, ui

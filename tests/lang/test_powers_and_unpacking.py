@@ -207,3 +207,20 @@ def test_the_advice_on_a_negative_power():
         ds.KernelArithmeticError, match=r"to the power -1 is no integer(?s:.*)base a float"
     ):
         power(3, -1)
+
+
+def test_arrays_of_numpy_are_unpacked():
+    """As constants: by assignment, row by row, and by a star."""
+    n, table = np.array([2, 3]), np.array([[1.0, 2.0], [3.0, 4.0]])
+
+    @ds.kernel
+    def run() -> ds.f64:
+        total = ds.f64(0)
+        a, b = n
+        for I in ds.grouped(ds.ndrange(*n)):
+            total += I.x * 10 + I.y + a * 100
+        first, last = table
+        total += first[1] + last[0] + b
+        return total
+
+    assert run() == sum(10 * i + j + 200 for i in range(2) for j in range(3)) + 2 + 3 + 3

@@ -36,7 +36,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Reference": {
         "Gradients": "which-derivative tapes python-on-a-tape access-rules derivatives decompositions",
         "Language and environment": "language conformance catching-errors command-line compatibility "
-        "glossary",
+        "taichi-examples warp-examples glossary",
     },
     "Explanation": {"": "architecture loop-reversal"},
 }

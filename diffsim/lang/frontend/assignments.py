@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from diffsim.ir.nodes import Atomic, Block, Const, Mem, Store, Value
 from diffsim.ir.traversal import statements
 from diffsim.ir.types import Type, an
@@ -85,7 +87,9 @@ def assign_to(
             for n in thing.type.shape[1:]:
                 starts = range(0, len(flat), n)
                 parts = [cx.builder.tensor_of(flat[k : k + n], (n,)) for k in starts]
-        elif isinstance(thing, (Matrix, iteration_spaces.Static)):
+        elif isinstance(thing, (Matrix, iteration_spaces.Static)) or (
+            isinstance(thing, np.ndarray) and thing.ndim > 0
+        ):
             parts = list(thing)
         if not isinstance(parts, (list, tuple)):
             raise cx.type_error(

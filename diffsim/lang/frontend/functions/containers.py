@@ -55,6 +55,8 @@ def _spread(cx: TranslationContext, node: ast.Starred) -> Sequence[Any]:
     # The number of elements is needed now; a vector's size is part of its type.
     if isinstance(many, Value) and len(many.type.shape) == 1:
         many = linalg.elements(many)
+    if isinstance(many, np.ndarray) and many.ndim > 0:
+        many = [*many]
     if not isinstance(many, (list, tuple, range, Matrix)):
         raise cx.type_error(
             node, f"{describe(many)} cannot be unpacked", "only lists and vectors can"
