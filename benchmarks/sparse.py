@@ -2,18 +2,11 @@
 
     python benchmarks/sparse.py [--peer PYTHON] [--threads 1] [--write]
 
-`--peer` is a Python with Taichi. Each number is the best of several rounds, in which the two take turns, each
-in a process of its own: the machine is seldom quiet. `--write` puts the table into sparse.md.
+`--peer` is a Python with Taichi. `--write` puts the table into sparse.md.
 """
 
-import argparse
-import json
-import subprocess
-import sys
-import time
-from pathlib import Path
+from beside_taichi import best, run
 
-HERE = Path(__file__).parent
 SIDE, FIRST, PARTICLES = 600, 1000, 200_000  # of the active square, its corner
 TASKS = {
     "loop": "y[I] = 0.5 y[I] + x[I] over 600 x 600 active elements",
@@ -96,64 +89,5 @@ def measure(ds, threads, rounds=20):  # noqa: C901 - small kernels, one after th
     return {name: best(tasks[name], ds.sync, rounds) for name in TASKS}
 
 
-def best(task, sync, rounds):
-    """The least milliseconds of several runs of a task."""
-    task()
-    sync()
-    least = float("inf")
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        task()
-        sync()
-        least = min(least, time.perf_counter() - begin)
-    return 1e3 * least
-
-
-def measured(python, name, threads):
-    """The times of one of the two, from a process of its own."""
-    command = [python, __file__, "--measure", name, "--threads", str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def table(found):
-    """The table in Markdown."""
-    rows = ["| [ms] | diffsim | Taichi | ratio |", "|---|---|---|---|"]
-    for name, words in TASKS.items():
-        own, peer = found["diffsim"][name], found.get("taichi", {}).get(name)
-        more = f"{peer:.3g} | {peer / own:.1f}" if peer else " | "
-        rows.append(f"| {words} | {own:.3g} | {more} |")
-    return "\n".join(rows) + "\n"
-
-
-def main():
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--peer", help="a Python with Taichi")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", choices=["diffsim", "taichi"], help=argparse.SUPPRESS)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    if args.measure:
-        print(json.dumps(measure(__import__(args.measure), args.threads)))
-        return
-    found = {}
-    for _ in range(args.rounds):
-        for name, python in (("diffsim", sys.executable), ("taichi", args.peer)):
-            if python:
-                now = measured(python, name, args.threads)
-                before = found.setdefault(name, now)
-                found[name] = {task: min(before[task], now[task]) for task in TASKS}
-    text = table(found)
-    print(text)
-    if args.write:
-        page = HERE / "sparse.md"
-        head, _, _ = page.read_text(encoding="utf-8").partition("| [ms]")
-        from diffsim.runtime.files import write_text  # Taichi's Python has no diffsim
-
-        write_text(page, head + text)
-
-
 if __name__ == "__main__":
-    main()
+    run(__file__, TASKS, measure)
