@@ -472,6 +472,7 @@ class Task(_Analyzed):
         concurrent: whether it may run at the same time as the tasks before it, back to the last one
             that may not (that one included).
         uniform: what all lanes agree on, where a backend needs to know.
+        written: for each index that the program has, its axis; () if they are in one order.
     """
 
     __slots__ = (
@@ -492,6 +493,7 @@ class Task(_Analyzed):
         "simd",
         "span",
         "uniform",
+        "written",
     )
 
     def __init__(
@@ -513,7 +515,9 @@ class Task(_Analyzed):
         by_lane: frozenset[Stmt] = frozenset(),
         packed: tuple[Packed, ...] = (),
         neighbours: tuple[Neighbours, ...] = (),
+        written: tuple[int, ...] = (),
     ) -> None:
+        self.written = written
         self.by_lane = by_lane
         self.packed = packed
         self.neighbours = neighbours

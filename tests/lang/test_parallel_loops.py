@@ -487,3 +487,78 @@ def test_loop_config_serialize(cpu):
     for i in range(2, 901):
         expected.append((expected[i - 1] + expected[i - 2]) % 1000007)
     assert x.to_numpy().tolist() == [*expected, *[0] * 96, 5, 5, 5]
+
+
+# ---- loops over fields with another order in memory
+
+
+def test_loops_over_fields_follow_the_memory(cpu):
+    """The fastest axis in memory is the last of the loop; indices and gradients stay those of the program."""
+    ds = cpu
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    x = ds.field(ds.f64, (3, 4, 5), order="kij", offset=(1, -2, 0), needs_grad=True)
+    y = ds.field(ds.f64, (3, 4, 5), order="jki", offset=(1, -2, 0), needs_grad=True)
+
+    @ds.kernel
+    def by_name():
+        for i, j, k in x:
+            y[i, j, k] = (100 * i + 10 * j + k) * x[i, j, k] ** 2
+
+    @ds.kernel
+    def grouped():
+        for I in ds.grouped(y):
+            y[I] = (100 * I[0] + 10 * I.y + I[2]) * x[I] ** 2
+
+    i, j, k = np.meshgrid(np.arange(1, 4), np.arange(-2, 2), np.arange(5), indexing="ij")
+    factor = 100 * i + 10 * j + k
+    given = np.linspace(0.5, 1.5, 60).reshape(3, 4, 5)
+    for kernel, order in ((by_name, "kij"), (grouped, "jki")):
+        x.from_numpy(given)
+        tape = ds.Tape()
+        with tape:
+            kernel()
+        np.testing.assert_allclose(y.to_numpy(), factor * given**2, rtol=1e-14)
+        tape.backward(grads={y: 1.0})
+        np.testing.assert_allclose(x.grad.to_numpy(), 2 * factor * given, rtol=1e-14)
+        tape.zero()
+        names = "ijk" if kernel is by_name else ("I0", "I1", "I2")
+        head = next(line for line in kernel.ir().splitlines() if "parallel" in line)
+        places = [head.index(f"%{names['ijk'.index(axis)]} ") for axis in order]
+        assert places == sorted(places), head
+
+
+def test_iterations_are_named_as_written(cpu):
+    ds = cpu
+    x = ds.field(ds.f32, (3, 5), order="ji", needs_grad=True)
+    index = ds.field(ds.i32, (3, 5), order="ji")
+    y = ds.field(ds.f32, 15, needs_grad=True)
+
+    @ds.kernel
+    def scatter():
+        for i, j in x:
+            y[index[i, j]] = x[i, j]
+
+    places = np.arange(15, dtype=np.int32).reshape(3, 5)
+    places[2, 1] = places[0, 3]
+    index.from_numpy(places)
+    scatter()
+    with pytest.raises(
+        ds.GlobalDataAccessError, match=r"iterations \((2, 1|0, 3)\) and \((2, 1|0, 3)\)"
+    ):
+        scatter.grad()
+
+
+def test_serial_loops_over_fields_follow_the_memory(cpu):
+    ds = cpu
+    x = ds.field(ds.i32, (2, 3), order="ji")
+    count = ds.field(ds.i32, ())
+
+    @ds.kernel
+    def number():
+        ds.loop_config(serialize=True)
+        for i, j in x:
+            x[i, j] = count[None]
+            count[None] += 1
+
+    number()
+    assert x.to_numpy().tolist() == [[0, 2, 4], [1, 3, 5]]  # as Taichi's loops

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import shown
-from diffsim.ir.nodes import Block, Const, If, Stmt, Value
+from diffsim.ir.nodes import Block, Const, If, Mem, Stmt, Value
 from diffsim.ir.sparse import Place
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
@@ -34,7 +34,8 @@ class Space:
     """An iteration space: a box of indices, or items known at compile time (`static`).
 
     Attributes:
-        axes: the bounds of each index, of one integer type each.
+        axes: the bounds of each index, of one integer type each, the fastest one last.
+        written: for each axis of a field its place in `axes`, if the field has another order in memory.
         kind: "single", "tuple", "grouped" or "none" (of a 0-D field): how the target receives the indices.
         static: the items, if they are known at compile time; then there are no axes.
         start: the first number of a range with a step, whose axis counts iterations; None for others.
@@ -51,9 +52,11 @@ class Space:
         start: Value | None = None,
         step: int = 1,
         active: Place | None = None,
+        order: Sequence[int] = (),
     ) -> None:
         self.active = active
-        self.axes = axes
+        self.axes = [axes[k] for k in order] if order else axes
+        self.written = tuple(order.index(k) for k in range(len(order)))
         self.kind = kind
         self.static = static
         self.start = start
@@ -67,6 +70,8 @@ class Space:
             return self.start + indices[0] * self.step
         if self.kind == "none":
             return ()
+        if self.written:
+            indices = [indices[k] for k in self.written]
         if self.kind == "grouped":
             return cx.builder.tensor_of(indices, (len(indices),))
         return indices[0] if self.kind == "single" else tuple(indices)
@@ -85,6 +90,7 @@ class Space:
 
     def hint(self, target: ast.expr, k: int) -> str:
         """Return the name of the k-th index in printed IR."""
+        k = self.written.index(k) if self.written else k
         if isinstance(target, ast.Name):
             return target.id if len(self.axes) == 1 else f"{target.id}{k}"
         if isinstance(target, (ast.Tuple, ast.List)) and k < len(target.elts):
@@ -121,6 +127,15 @@ class NdRange:
         sizes = [max(0, b - a) for a, b in self.bounds]
         for index in np.ndindex(*sizes):
             yield tuple(i + a for i, a in zip(index, lo, strict=True))
+
+
+def _order_of(mem: Mem) -> tuple[int, ...]:
+    """Return the axes of a dense field from slowest to fastest; () if that is their own order."""
+    strides = mem.strides
+    if strides is None or mem.place is not None or mem.in_blocks:
+        return ()
+    order = tuple(sorted(range(mem.rank), key=lambda k: -strides[k]))
+    return () if order == tuple(range(mem.rank)) else order
 
 
 def is_static(cx: TranslationContext, node: ast.expr) -> bool:
@@ -174,7 +189,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         ends = [o + n if o else n for o, n in zip(mem.origin, thing.shape, strict=True)]
         axes = [_bounds(cx, node, o, end) for o, end in zip(mem.origin, ends, strict=True)]
         kind = "single" if mem.rank == 1 and kind == "tuple" else kind
-        return Space(axes, kind=kind, active=mem.place)
+        return Space(axes, kind=kind, active=mem.place, order=_order_of(mem))
     if is_node(thing):
         if not thing.axes:
             raise cx.type_error(

@@ -217,6 +217,7 @@ def parallel_for(
             block_dim=options.block_dim,
             independent=options.independent,
             active=space.active,
+            written=space.written,
         )
     )
     start_random_stream(cx)

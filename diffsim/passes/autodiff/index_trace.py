@@ -48,6 +48,7 @@ class IndexTrace:
         bounds_ir: writes `bounds`: the first number of each axis of the task, and the one after the last.
         sites: the traced accesses.
         limits: the bounds of the axes in the kernel itself.
+        written: as that of the task.
         cursor: for each lane, where its next note goes. limit: how many there is room for.
         notes: those for which there is room.
     """
@@ -56,6 +57,7 @@ class IndexTrace:
     bounds_ir: Kernel
     sites: tuple[Access, ...]
     limits: tuple[Value, ...]
+    written: tuple[int, ...]
     bounds: Mem
     cursor: Mem
     limit: Mem
@@ -108,6 +110,7 @@ def index_trace(kernel: Kernel, number: int, sites: Sequence[Access]) -> IndexTr
         made(_bounds_task(task, bounds)),
         tuple(sites),
         task.bounds.yields,
+        task.written,
         bounds,
         cursor,
         limit,

@@ -138,6 +138,11 @@ class _Watcher(Rewriter):
             rest = b.named("floordiv", rest, size)
         return tuple(found)
 
+    def _as_written(self, indices: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Return the indices of an iteration in the order that the program has them in."""
+        written = self.of.written
+        return tuple(indices[k] for k in written) if len(written) == len(indices) else indices
+
     def stmt(self, s: Stmt) -> list[Stmt]:
         if not isinstance(s, (Load, Store, Atomic)) or s.mem not in self.notes:
             return [s] if isinstance(s, (Load, Store, Atomic)) else [self.copy(s)]
@@ -187,8 +192,8 @@ class _Watcher(Rewriter):
         meets = b.named("and", b.named("gt", there, self.base), b.named("ne", there, self.me))
         index = s.index[: s.mem.rank]
         values = {
-            "{mine}": self.of.axes,
-            "{other}": self._iteration(there),
+            "{mine}": self._as_written(self.of.axes),
+            "{other}": self._as_written(self._iteration(there)),
             "{element}": index,
         }
         lanes = "{}" if len(self.of.axes) == 1 else f"({', '.join(['{}'] * len(self.of.axes))})"

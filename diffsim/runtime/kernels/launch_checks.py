@@ -275,6 +275,7 @@ class _Accesses:
         lane: the number of the lane.
         elements: the number of the element (and component).
         first, size: the first iteration of each axis, and how many there are.
+        written: as that of the task.
     """
 
     sites: tuple[Access, ...]
@@ -283,6 +284,7 @@ class _Accesses:
     elements: np.ndarray
     first: tuple[int, ...]
     size: tuple[int, ...]
+    written: tuple[int, ...]
 
     def of(self, sites: Sites) -> np.ndarray:
         """Return the places of these accesses in the arrays."""
@@ -295,6 +297,8 @@ class _Accesses:
         """Return the iteration of an entry as text."""
         at = np.unravel_index(int(self.lane[k]), self.size) if self.size else ()
         numbers = [str(int(i) + lo) for i, lo in zip(at, self.first, strict=True)]
+        if len(self.written) == len(numbers):
+            numbers = [numbers[k] for k in self.written]
         return numbers[0] if len(numbers) == 1 else f"({', '.join(numbers)})"
 
 
@@ -342,9 +346,8 @@ class _TraceRun:
             ends = np.cumsum(counts)
             notes = self._run(args, ends - counts, int(ends[-1]))[1]
         site, elements = notes % len(trace.sites), notes // len(trace.sites)
-        return _Accesses(
-            trace.sites, site, np.repeat(np.arange(lanes), counts), elements, first, size
-        )
+        lane = np.repeat(np.arange(lanes), counts)
+        return _Accesses(trace.sites, site, lane, elements, first, size, trace.written)
 
     def _bounds(self, args: tuple[Any, ...]) -> list[int]:
         yields = self.trace.limits
