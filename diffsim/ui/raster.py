@@ -84,28 +84,34 @@ def spheres(
                 r = radius[k * (each & 1)]
                 x, y, d = centers[k, 0], centers[k, 1], -centers[k, 2]
                 c = k * (each >> 1)
+                # No part of it has a larger depth: most of what is behind others ends with this comparison.
+                least = max(d - r, near)
+                front = lens[5] + (lens[6] / least if perspective > 0 else lens[6] * least)
                 for row in range(max(boxes[k, 2], top), min(boxes[k, 3], bottom)):
                     for column in range(boxes[k, 0], boxes[k, 1]):
-                        u, v = (column - lens[3]) / lens[1], (lens[4] - row) / lens[2]
-                        # The ray of this pixel: from (ox, oy, 0) along (ax, ay, -1).
-                        ax, ay = u * perspective, v * perspective
-                        ox, oy = u - ax, v - ay
-                        square = ax * ax + ay * ay + 1.0
-                        # Where it comes closest to the centre, and from the centre to there. Their
-                        # difference keeps its digits where a sphere is small and far away.
-                        s = ((x - ox) * ax + (y - oy) * ay + d) / square
-                        ex, ey, ez = ox + s * ax - x, oy + s * ay - y, d - s
-                        inside = r * r - (ex * ex + ey * ey + ez * ez)
-                        if inside > 0:
-                            back = sqrt(inside / square)
-                            t = s - back
-                            z = lens[5] + (lens[6] / t if perspective > 0 else lens[6] * t)
-                            if t >= near and z > depths[row, column]:
-                                depths[row, column] = z
-                                at = (ox + t * ax, oy + t * ay, -t)
-                                normal = (ex - back * ax, ey - back * ay, ez + back)
-                                color = (colors[c, 0], colors[c, 1], colors[c, 2])
-                                pixels[row, column] = _lit(color, at, normal, lights, ambient, 0)
+                        if front > depths[row, column]:
+                            u, v = (column - lens[3]) / lens[1], (lens[4] - row) / lens[2]
+                            # The ray of this pixel: from (ox, oy, 0) along (ax, ay, -1).
+                            ax, ay = u * perspective, v * perspective
+                            ox, oy = u - ax, v - ay
+                            square = ax * ax + ay * ay + 1.0
+                            # Where it comes closest to the centre, and from the centre to there. Their
+                            # difference keeps its digits where a sphere is small and far away.
+                            s = ((x - ox) * ax + (y - oy) * ay + d) / square
+                            ex, ey, ez = ox + s * ax - x, oy + s * ay - y, d - s
+                            inside = r * r - (ex * ex + ey * ey + ez * ez)
+                            if inside > 0:
+                                back = sqrt(inside / square)
+                                t = s - back
+                                z = lens[5] + (lens[6] / t if perspective > 0 else lens[6] * t)
+                                if t >= near and z > depths[row, column]:
+                                    depths[row, column] = z
+                                    at = (ox + t * ax, oy + t * ay, -t)
+                                    normal = (ex - back * ax, ey - back * ay, ez + back)
+                                    color = (colors[c, 0], colors[c, 1], colors[c, 2])
+                                    pixels[row, column] = _lit(
+                                        color, at, normal, lights, ambient, 0
+                                    )
 
 
 @HostKernel
