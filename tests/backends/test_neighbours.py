@@ -245,7 +245,7 @@ def test_which_accesses_are_grouped():
     assert {g.step for g in task.neighbours} == {None}
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [3, 18])
 def test_random_kernels(seed):
-    """With loops around, whose blocks are not written twice, and without."""
+    """Without loops, and with: a lane that loops is written once, and asks if all are active."""
     assert gathers.verdict(gathers.make(seed), seed) == "right"

@@ -23,7 +23,7 @@ from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.traversal import blocks, statements
 from diffsim.passes.analysis.affine import Definitions, element_of, task_definitions
 
-_LONGEST = 2_000
+_LONGEST = 4_000
 """Statements of the longest block that is looked through: longer ones are cut where code is generated."""
 _MOST = 16
 """Accesses in one group."""
