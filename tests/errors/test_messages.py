@@ -205,7 +205,7 @@ def test_no_source(tmp_path):
     lines = ["import diffsim as ds", "@ds.kernel", "def step():", "    pass"]
     with pytest.raises(ds.KernelSyntaxError, match="source of step is not available") as caught:
         exec("\n".join(lines), {})
-    assert "define it in a file or a notebook cell" in caught.value.hint
+    assert "define it in a notebook cell, or in a .py file" in caught.value.hint
 
 
 def test_source_that_changed(tmp_path):
