@@ -15,6 +15,7 @@ import diffsim as ds
 from diffsim.ad.repeat import past
 from diffsim.ad.repeat import steady as past_of_steady
 from diffsim.ad.repeat.rewriting import Rewriting
+from diffsim.ad.replay.program import Replay
 from diffsim.ad.replay.repeated_pass import RepeatedPass
 from diffsim.runtime.session import session
 from tests.fuzz import recordings
@@ -317,6 +318,22 @@ def test_long_recordings_with_other_numbers(k, monkeypatch):
         expected[t] = 3.0
         assert k.h.grad.to_numpy().tolist() == expected.tolist()
     assert native == [True] * 5 + [False, True, False, True, True, True]
+
+
+def test_programs_whose_numbers_stay(k, monkeypatch):
+    """As graphs of GPUs: the same numbers as at the first pass, or none of it is native."""
+    native, run = [], RepeatedPass.run
+    monkeypatch.setattr(
+        RepeatedPass, "run", lambda *given: native.append(run(*given)) or native[-1]
+    )
+    monkeypatch.setattr(Replay, "argument_places", lambda replay: None)
+    k.x[None] = 3.0
+    for a in [1.0] * 5 + [2.0, 1.0, 1]:
+        with ds.Tape(k.loss):
+            for _ in range(24):
+                k.square(a)
+        assert k.x.grad[None] == 144.0 * a
+    assert native == [True, True, False, True, False]
 
 
 def test_zeros_have_signs(cpu, quick_code):

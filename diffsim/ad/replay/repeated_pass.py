@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from diffsim.ad.record.entries import all_written
 from diffsim.ad.record.record import Record
+from diffsim.ad.repeat.repetition import is_same as is_same_number
 from diffsim.ad.replay.program import Replay
 from diffsim.runtime.session import session
 
@@ -33,6 +34,7 @@ class RepeatedPass:
         self.is_possible = True
         self._packed: list[Any] = []  # the arguments of each row as they are in the program
         self._rows: list[_Row] = []
+        self._is_fixed = False  # whether its arguments cannot be changed
 
     def weaken(self) -> None:
         """Keep no kernels and fields alive."""
@@ -64,6 +66,8 @@ class RepeatedPass:
         """Write the arguments that are others into the program; False: whole numbers among them are."""
         _, things, _, _ = record.columns()
         packed = self._packed
+        if self._is_fixed:
+            return all(map(_is_same, things, packed))
         for k, (a, b, row) in enumerate(zip(things, packed, self._rows, strict=True)):
             # What is equal is the same to the last bit, but for zeros.
             if a is b or (a == b and not (0 in a if a.__class__ is tuple else a == 0)):
@@ -79,13 +83,14 @@ class RepeatedPass:
         kernels, things, _, specials = record.columns()
         places = self._replay.argument_places()
         with_adjoint = [k for k in range(len(things)) if specials[kernels[k]][0].differentiable]
+        self._packed = list(things)
+        # A graph of a GPU, or launches with other commands between them.
         if places is None or len(places) != len(with_adjoint):
-            self.is_possible = False
+            self._is_fixed = True
             return
         of_row = dict(zip(reversed(with_adjoint), places, strict=True))
         forms = [_Form(special, single=single) for special, single in specials]
         self._rows = [_Row(forms[number], of_row.get(k)) for k, number in enumerate(kernels)]
-        self._packed = list(things)
 
 
 class _Form:
@@ -135,6 +140,13 @@ class _Row:
 
 def _is_float(p: Parameter) -> bool:
     return p.type is not None and p.type.is_float and not p.type.shape
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Return whether the arguments of two launches of a kernel are equal to the last bit."""
+    if a.__class__ is tuple:
+        return all(map(_is_same, a, b))
+    return a is b or is_same_number(a, b)
 
 
 def _itself(number: Any) -> Any:
