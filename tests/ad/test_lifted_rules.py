@@ -527,3 +527,27 @@ def test_sweeps_in_order(lifted, name):
         measure()
 
     check(run, loss, p)
+
+
+def test_the_switch_is_not_advised_where_a_race_would_be_left(cpu):
+    """With a gradient for y the launch is refused still: iterations read what others write."""
+    x = cpu.field(cpu.f64, shape=4, needs_grad=True)
+    y = cpu.field(cpu.f64, shape=4)
+    loss = cpu.field(cpu.f64, shape=(), needs_grad=True)
+
+    @cpu.kernel
+    def spread(k: cpu.i32):
+        for i in range(4):
+            y[i] = x[i] + y[k]
+
+    @cpu.kernel
+    def total():
+        for i in y:
+            loss[None] += y[i]
+
+    with pytest.raises(cpu.MissingGradientError, match="y with needs_grad=True") as caught:
+        with cpu.Tape(loss):
+            spread(2)
+            total()
+    assert "rules=" not in caught.value.hint
+    assert not caught.value.is_lifted

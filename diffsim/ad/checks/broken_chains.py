@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from diffsim.errors import AutodiffError, MissingGradientError, Span, together
-from diffsim.ir.nodes import Atomic, Mem, Store
+from diffsim.ir.nodes import Atomic, Load, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.autodiff.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.fields.device_array import DeviceArray
@@ -35,6 +35,7 @@ class Loss(NamedTuple):
         second: whether the value was a gradient.
         by_python: whether Python computed it.
         in_function: whether a function with a gradient of its own stored it.
+        may_race: whether other lanes read elements of the memory: with a gradient, that could be refused.
     """
 
     memory: Any
@@ -42,6 +43,7 @@ class Loss(NamedTuple):
     second: bool
     by_python: bool = False
     in_function: bool = False
+    may_race: bool = False
 
 
 def check_chain(entries: Record) -> None:
@@ -90,7 +92,8 @@ class _Search:
             # Reversed, so that the first statement is the one that stays in the dictionary, for the
             # message.
             for s in reversed(leaks):
-                lost[key(objects[s.mem])] = Loss(objects[s.mem], s, second)
+                racing = _may_race(special, s)
+                lost[key(objects[s.mem])] = Loss(objects[s.mem], s, second, may_race=racing)
         # What was lost before is looked up before this launch's own losses are added.
         where_broken = {m: self.find(f) for m, f in objects.items()}
         for mem, found in where_broken.items():
@@ -149,6 +152,18 @@ class _Search:
             mine = given_of(f)
             found = next((w for w in arrays if np.may_share_memory(mine, given_of(w[0]))), None)
         return found
+
+
+def _may_race(special: Specialization, store: Store | Atomic) -> bool:
+    """Return whether the parallel loop around a store loads other elements of the same memory."""
+    for task in special.ir.tasks:
+        inside = list(task_statements(task)) if task.axes else []
+        # By their lines: the statement may be that of the kernel before it was made ready for its adjoint.
+        stores = [s for s in inside if isinstance(s, type(store)) and s.span == store.span]
+        loads = [s for s in inside if isinstance(s, Load) and s.mem.name == store.mem.name]
+        if any(load.index != s.index for s in stores for load in loads):
+            return True
+    return False
 
 
 def _follow_value(
@@ -211,6 +226,8 @@ def _error(where: Loss, reader: str) -> AutodiffError:
 
 
 def _with_switch(error: MissingGradientError, where: Loss) -> AutodiffError:
-    """Return the error with the advice to lift the rule, where a tape can lend the memory a gradient."""
+    """Return the error with the advice to lift the rule, where that is known to give the gradient."""
+    # A tape can lend a field a gradient, unless Python made the value; with it a race would be refused.
     may_lend = isinstance(where.memory, Field) and not (where.by_python or where.in_function)
+    may_lend = may_lend and not where.may_race
     return error.advising() if may_lend and not session.options.lifts_rules else error

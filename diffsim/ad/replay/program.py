@@ -138,8 +138,11 @@ class Replay:
             AutodiffError: whether the adjoints are right depends on more than the record.
         """
         if self._active:
+            sparse = next(s for s in self.specials if levels_of(s.ir))
+            mem = next(m for m in sparse.ir.mems if m.place is not None)
             raise AutodiffError(
-                "this tape cannot be saved: it launches kernels on sparse trees",
+                f"this tape cannot be saved: it launches {sparse.name}, whose field {mem.name} is in a "
+                "sparse tree",
                 Span.of_caller(),
                 hint="keep it in this process",
             )
