@@ -221,7 +221,7 @@ def given(x, *, in_one_loop=False):
 
 
 def stored_last(x):
-    """Loops that store every element, after updates or stores of some that need the state before."""
+    """A loop that stores every element, but after an update that needs the state before."""
 
     @ds.kernel(simplicity="relaxed")
     def step(t: ds.i32):
@@ -229,7 +229,18 @@ def stored_last(x):
             x[i] -= 0.5
         for i in x:
             x[i] += ds.sin(x[i])
-            x[i] = x[i] * 0.6
+            x[i] = x[i]
+
+    return step
+
+
+def stored_before(x):
+    """The same after a store in some of the lanes."""
+
+    @ds.kernel(simplicity="relaxed")
+    def step(t: ds.i32):
+        for i in x:
+            x[i] -= 0.5
         for i in x:
             if i % 2 == 0:
                 x[i] = ds.cos(x[i])
@@ -238,7 +249,7 @@ def stored_last(x):
     return step
 
 
-MAKERS = [scatter, vectors, counts, single, part, local, highest, given, stored_last]
+MAKERS = [scatter, vectors, counts, single, part, local, highest, given, stored_last, stored_before]
 
 
 @pytest.mark.parametrize("make", MAKERS)
