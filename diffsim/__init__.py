@@ -225,6 +225,7 @@ from diffsim.runtime.observe.logging_level import (
     set_logging_level,
 )
 from diffsim.runtime.observe.profiler import ScopedTimer
+from diffsim.runtime.observe.profiler import ScopedTimer as Timer
 from diffsim.runtime.python import backend as _python_backend
 from diffsim.runtime.session import (
     amdgpu,
@@ -340,6 +341,7 @@ __all__ = [
     "Struct",
     "StructField",
     "Tape",
+    "Timer",
     "UnknownAttributeError",
     "Vector",
     "VectorNdarray",

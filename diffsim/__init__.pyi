@@ -1571,6 +1571,32 @@ class Tape:
             tape.zero()
             print(x.grad[0])  # prints: 0.0
         """
+class Timer:
+    """Measures the time of a block, and prints it.
+
+        with ds.ScopedTimer("simulate"):
+            simulate()
+
+    Args:
+        name: what is printed.
+        active: whether anything is measured.
+        print: whether the time is printed.
+        dict: where the time is appended to the list of that name.
+        synchronize: whether launches before and inside the block are waited for.
+
+    Attributes:
+        elapsed: the time of the block [ms].
+
+    Example:
+        times = {}
+        with ds.ScopedTimer("simulate", print=False, dict=times) as timer:
+            sum(range(1000))
+        print(timer.elapsed > 0.0, len(times["simulate"]))  # prints: True 1
+    """
+    def __init__(self, name: str, active: bool = ..., print: bool = ..., dict: dict[str, list[float]] | None = ..., synchronize: bool = ...) -> None: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool | None: ...
+    elapsed: Any
 from diffsim.errors import UnknownAttributeError as UnknownAttributeError
 
 class Vector(_Tensor, Generic[N, D]):
@@ -4009,6 +4035,7 @@ __all__ = [
     "Struct",
     "StructField",
     "Tape",
+    "Timer",
     "UnknownAttributeError",
     "Vector",
     "VectorNdarray",

@@ -1,4 +1,4 @@
-"""How long kernels take: `ds.init(kernel_profiler=True)` measures each launch, `ds.profiler` shows it.
+"""How long kernels take and how much memory fields: `ds.init(kernel_profiler=True)` measures each launch.
 
     ds.init(kernel_profiler=True)
     simulate()
@@ -17,6 +17,7 @@ from diffsim.runtime.observe.profiler import (
     clear_scoped_profiler_info,
     get_kernel_profiler_total_time,
     print_kernel_profiler_info,
+    print_memory_profiler_info,
     print_scoped_profiler_info,
     query_kernel_profiler_info,
     table,
@@ -33,6 +34,7 @@ __all__ = [
     "clear_scoped_profiler_info",
     "get_kernel_profiler_total_time",
     "print_kernel_profiler_info",
+    "print_memory_profiler_info",
     "print_scoped_profiler_info",
     "query_kernel_profiler_info",
     "table",

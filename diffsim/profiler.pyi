@@ -1,4 +1,4 @@
-"""How long kernels take: `ds.init(kernel_profiler=True)` measures each launch, `ds.profiler` shows it."""
+"""How long kernels take and how much memory fields: `ds.init(kernel_profiler=True)` measures each launch."""
 
 # Made by tools/write_stubs.py of what the package says: change that, and run it.
 
@@ -82,6 +82,19 @@ def print_kernel_profiler_info(mode: str = ...) -> None:
         # prints: double...
         # prints: ...
     """
+def print_memory_profiler_info() -> None:
+    """Print the memory of each field, gradients included, the largest first.
+
+    It needs no option of `ds.init`. What a tape keeps besides is in `tape.stats()`.
+
+    Example:
+        heat = ds.field(ds.f64, shape=(64, 64), needs_grad=True, name="heat")
+        ds.profiler.print_memory_profiler_info()
+        # prints: field...memory
+        # prints: heat...(64, 64)...32 KiB
+        # prints: heat.grad...32 KiB
+        # prints: all...64 KiB
+    """
 def print_scoped_profiler_info() -> None:
     """Print how long the compilation of each kernel took.
 
@@ -134,6 +147,7 @@ __all__ = [
     "clear_scoped_profiler_info",
     "get_kernel_profiler_total_time",
     "print_kernel_profiler_info",
+    "print_memory_profiler_info",
     "print_scoped_profiler_info",
     "query_kernel_profiler_info",
     "table",

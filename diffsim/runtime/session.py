@@ -92,6 +92,7 @@ class Session:
             generations, and fields that other libraries see: by this count one can tell whether what was
             found out about kernels and gradients still holds.
         exported: fields whose memory other libraries see.
+        placed: fields that have memory of their own, gradients and duals too.
         with_dual: fields that have a dual; `duals` counts the changes of who has one.
         specializations: kernels compiled for their arguments, whose launches are noted.
         own: what each thread has of its own. `recomputed_from`: while a gradient that the user wrote runs,
@@ -115,6 +116,7 @@ class Session:
         self.generation = 0
         # Weak sets: a session keeps no field alive.
         self.with_grad = CountedSet()
+        self.placed: weakref.WeakSet[Any] = weakref.WeakSet()
         self.with_dual: weakref.WeakSet[Any] = weakref.WeakSet()
         self.duals = 0
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -17,7 +17,7 @@ LINES = (Path(__file__).parent / "taichi_signatures.txt").read_text("utf-8").spl
 ABSENT = {
     "frexp get_addr global_thread_idx mesh_patch_idx ref sparse_matrix_builder tools.write_vtk "
     "profiler.CuptiMetric profiler.collect_kernel_profiler_metrics "
-    "profiler.get_predefined_cupti_metrics profiler.print_memory_profiler_info "
+    "profiler.get_predefined_cupti_metrics "
     "profiler.set_kernel_profiler_metrics profiler.set_kernel_profiler_toolkit "
     "field:from_paddle field:to_paddle vector_field:from_paddle vector_field:to_paddle "
     "struct_field:from_paddle struct_field:to_paddle ndarray:get_type "

@@ -233,3 +233,18 @@ def test_replays_and_tapes_from_files(measuring, tmp_path):
     found = rows(ds.profiler.table())
     assert {key: row.counter for key, row in found.items()} == counts
     ds.profiler.print_kernel_profiler_info("trace")
+
+
+def test_the_memory_of_fields(capsys):
+    x = ds.field(ds.f64, shape=(64, 64), needs_grad=True, name="heat")
+    small = ds.Vector.field(3, ds.f32, shape=100, name="velocity")
+    ds.profiler.print_memory_profiler_info()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {line[0]: " ".join(line[-2:]) for line in lines}
+    assert found["heat"] == found["heat.grad"] == "32 KiB"
+    assert found["velocity"] == "1.17 KiB"
+    names = [line[0] for line in lines]
+    assert names.index("heat") < names.index("velocity") < names.index("all") == len(names) - 1
+    del x, small
+    ds.profiler.print_memory_profiler_info()
+    assert "heat" not in capsys.readouterr().out

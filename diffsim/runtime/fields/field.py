@@ -207,6 +207,7 @@ class Field(
         )
         self._step = form.strides[0] if len(shape) == 1 and not any(origin) else 0  # x[i], fast
         self._shape = shape
+        session.placed.add(self)
         if self.adjoint is not None:
             self.adjoint.place(shape, order, tree=tree, origin=origin)
             self._mem.grad = self.adjoint._mem  # where autodiff finds the gradient

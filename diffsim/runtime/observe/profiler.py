@@ -13,6 +13,7 @@ from diffsim.lang.host.signatures import checked, is_one_of, need_bool
 from diffsim.lang.host.unsupported import no_attribute
 from diffsim.public_names import names_of_module
 from diffsim.runtime.memory.storage import MemorySpace
+from diffsim.runtime.observe.memory_table import memory_of_fields
 from diffsim.runtime.observe.time_table import KernelTime, TimeTable
 from diffsim.runtime.session import session
 
@@ -24,6 +25,7 @@ __all__ = [
     "clear_scoped_profiler_info",
     "get_kernel_profiler_total_time",
     "print_kernel_profiler_info",
+    "print_memory_profiler_info",
     "print_scoped_profiler_info",
     "query_kernel_profiler_info",
     "table",
@@ -282,6 +284,22 @@ def clear_scoped_profiler_info() -> None:
         timer.compile_seconds = 0.0
 
 
+def print_memory_profiler_info() -> None:
+    """Print the memory of each field, gradients included, the largest first.
+
+    It needs no option of `ds.init`. What a tape keeps besides is in `tape.stats()`.
+
+    Example:
+        heat = ds.field(ds.f64, shape=(64, 64), needs_grad=True, name="heat")
+        ds.profiler.print_memory_profiler_info()
+        # prints: field...memory
+        # prints: heat...(64, 64)...32 KiB
+        # prints: heat.grad...32 KiB
+        # prints: all...64 KiB
+    """
+    print(memory_of_fields())
+
+
 def _check_enabled() -> None:
     if not session.options.kernel_profiler:
         raise ArgumentError(
@@ -297,7 +315,6 @@ _ELSEWHERE = {
     "set_kernel_profiler_toolkit": "leave it out: the times are those between events of the driver",
     "get_predefined_cupti_metrics": "use NVIDIA's Nsight Compute, which counts what the hardware does",
     "CuptiMetric": "use NVIDIA's Nsight Compute, which counts what the hardware does",
-    "print_memory_profiler_info": "tape.stats() counts the memory of a tape",
 }
 
 

@@ -113,7 +113,7 @@ class TimeTable:
     def __repr__(self) -> str:
         if not self.rows:
             return "no launch was measured"
-        return _aligned([_HEAD, *self._cells()])
+        return aligned([_HEAD, *self._cells()])
 
     def _repr_html_(self) -> str:
         def line(cells: Sequence[str], tag: str) -> str:
@@ -137,7 +137,7 @@ class TimeTable:
         """
         rows = sorted(self.rows, key=lambda row: -row.compile_seconds)
         cells = [(r.name, r.direction, f"{1e3 * r.compile_seconds:.1f}") for r in rows]
-        return _aligned([("kernel", "", "compiled in ms"), *cells])
+        return aligned([("kernel", "", "compiled in ms"), *cells])
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the times of the kernels as bars; returns matplotlib's axes.
@@ -178,7 +178,7 @@ class TimeTable:
         return ax
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as lines, with columns of equal width: texts to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
