@@ -306,6 +306,41 @@ def test_other_options(springs, file):
         ds.load_tape(file)
 
 
+def test_checks_of_kernels(file):
+    """Those of `debug=True`: they are of their kinds after loading, too."""
+    ds.init(arch=ds.cpu, debug=True)
+    x, y = (ds.field(ds.f32, shape=4, needs_grad=True) for _ in range(2))
+    at, n = ds.field(ds.i32, shape=4), ds.field(ds.i32, shape=())
+    loss = ds.field(ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def step():
+        for i in x:
+            assert x[i] > 0.0, "positive"
+            y[i] = x[at[i]] * (7 // n[None])
+        for i in y:
+            loss[None] += y[i]
+
+    x.fill(2.0)
+    n[None] = 2
+    with ds.Tape(loss) as tape:
+        step()
+    tape.save(file)
+    loaded = ds.load_tape(file)
+    loaded.replay()
+    loaded.backward()
+    assert loaded.fields["loss"][None] == 4 * 2.0 * 3
+    assert loaded.fields["x"].grad.to_numpy().tolist() == [12.0, 0.0, 0.0, 0.0]
+    for field, value, kind in (
+        ("n", 0, ZeroDivisionError), ("at", 4, IndexError), ("x", -1.0, AssertionError)
+    ):  # fmt: skip
+        kept = loaded.fields[field].to_numpy()
+        loaded.fields[field].fill(value)
+        with pytest.raises(kind):
+            loaded.replay()
+        loaded.fields[field].from_numpy(kept)
+
+
 def test_a_tape_of_an_earlier_session(springs, file):
     springs.tape.save(file)
     tape = ds.load_tape(file)
@@ -401,7 +436,7 @@ def test_files_that_somebody_has_changed(springs, file, change):
 def test_another_format(springs, file):
     springs.tape.save(file)
     changed(file, put("format", 99))
-    with pytest.raises(FileError, match="format 99, and this diffsim reads 2"):
+    with pytest.raises(FileError, match="format 99, and this diffsim reads 3"):
         ds.load_tape(file)
 
 

@@ -31,7 +31,7 @@ def run(compiled):
 def test_without_a_text(cpu):
     with pytest.raises(ds.KernelSyntaxError, match="source of f is not available") as caught:
         run(code(2))
-    assert "as long as a variable has its text" in caught.value.hint
+    assert "a text that exec() runs only while a variable has it" in caught.value.hint
 
 
 def test_exec_of_a_text(cpu, tmp_path):

@@ -17,7 +17,7 @@ from diffsim.errors import Span
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Block, Const, Dim, Kernel, Mem, Node, RngKey, Task, Value
 from diffsim.ir.op import TABLE, Op
-from diffsim.ir.print_format import Shown
+from diffsim.ir.print_format import CheckKind, Shown
 from diffsim.ir.types import Type, scalar, tensor
 
 Data = list[Any]
@@ -29,7 +29,7 @@ _STATEMENTS: dict[str, type[Node]] = {
     )
 }  # fmt: skip
 _LEFT_OUT = {"origin"}
-_OF_TASK = ("axes", "bounds", "body", "span", "block_dim", "independent")
+_OF_TASK = ("axes", "bounds", "body", "span", "block_dim", "independent", "written")
 """The attributes of a task in prepared IR; the rest is written by later passes."""
 
 
@@ -119,6 +119,8 @@ class _Writer:
             return {"op": x.name}
         if isinstance(x, Shown):
             return {"shown": [_type(x.type), x.spec]}
+        if isinstance(x, CheckKind):
+            return {"check": x.name}
         raise TypeError(type(x))
 
     def _value(self, v: Value) -> dict[str, int]:
@@ -203,6 +205,8 @@ class _Reader:
         if kind == "shown":
             t, spec = what
             return Shown(_type_of(t), _text(spec))
+        if kind == "check":
+            return CheckKind[what]
         raise ValueError(kind)
 
     def _value(self, kind: str, t: Data, hint: str, *more: Any) -> Value:
