@@ -101,6 +101,7 @@ from diffsim.ir.types import u8 as uint8
 from diffsim.ir.types import u16 as uint16
 from diffsim.ir.types import u32 as uint32
 from diffsim.ir.types import u64 as uint64
+from diffsim.compile_ahead import precompile
 from diffsim.lang.builtins.bits import bit_cast, bit_shr
 from diffsim.lang.builtins.compile_time import (
     assume_in_range,
@@ -464,6 +465,7 @@ __all__ = [
     "opengl",
     "optim",
     "polar_decompose",
+    "precompile",
     "profiler",
     "pyfunc",
     "python",

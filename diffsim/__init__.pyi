@@ -3085,6 +3085,40 @@ def pow(base: Any, exponent: Any) -> Any:
     Example:
         print(ds.pow(2.0, -1.0))  # prints: 0.5
     """
+def precompile(*kernels: Any, gradients: bool = ..., processes: int | None = ...) -> None:
+    """Compile kernels before they are called, several at a time.
+
+    Without it each kernel is compiled at its first call. It needs the cache on disk; without it, on a GPU and
+    on systems other than Linux the kernels are compiled one after the other.
+
+    Args:
+        kernels: kernels; (kernel, argument, ...) for one that is compiled for its arguments.
+        gradients: whether adjoints are compiled too, of kernels that have a gradient.
+        processes: how many compile at once; the number of processors, if left out.
+
+    Raises:
+        ArgumentError: something else than a kernel, or a number of processes below 1.
+        DiffsimError: what the first call would raise, as for a kernel that cannot be compiled.
+
+    Example:
+        x = ds.field(ds.f32, shape=4, needs_grad=True)
+        y = ds.field(ds.f32, shape=4, needs_grad=True)
+
+        @ds.kernel
+        def double():
+            for i in x:
+                y[i] = 2.0 * x[i]
+
+        @ds.kernel
+        def power(n: ds.template()):
+            for i in x:
+                y[i] = x[i] ** n
+
+        ds.precompile(double, (power, 3))
+        x.fill(2.0)
+        power(3)
+        print(y[0])  # prints: 8.0
+    """
 from diffsim import profiler as profiler
 def pyfunc(fn: F) -> F:
     """Decorate a function that kernels call, as `ds.func`, and Python as well, where it runs as it is.
@@ -4158,6 +4192,7 @@ __all__ = [
     "opengl",
     "optim",
     "polar_decompose",
+    "precompile",
     "profiler",
     "pyfunc",
     "python",

@@ -40,9 +40,10 @@ MAY_IMPORT = {
     "math": {"ir", "lang"} | _BASE,
     "types": {"ir", "lang"} | _BASE,
     "profiler": {"runtime"} | _BASE,
+    "compile_ahead": {"lang", "runtime"} | _BASE,
     "bridges": {"ad", "ir", "lang", "runtime"} | _BASE,
     **{library: {"bridges", "ir", "lang", "runtime"} | _BASE for library in _LIBRARIES},
-    "__init__": {"bridges", "ir", "math", "profiler", "runtime", "types"}
+    "__init__": {"bridges", "compile_ahead", "ir", "math", "profiler", "runtime", "types"}
     | _LIBRARIES
     | _BASE
     | _MIDDLE

@@ -1,8 +1,10 @@
-"""The page `results.md`, made of the rows in `results.json`."""
+"""The page `results.md`, made of the rows in `results.json`; of AVX2, `results-avx2`."""
 
 import json
 from pathlib import Path
 from typing import Any
+
+from suite import AVX2, RESULTS
 
 from diffsim.runtime.files import write_text
 
@@ -12,13 +14,13 @@ SIZE_NAMES = ("cache", "memory", "8 times")
 
 def write_page(folder: Path, machine: Row, rows: list[Row]) -> None:
     """Put rows in the place of those of the same program, size and threads."""
-    kept = folder / "results.json"
+    kept = folder / f"{RESULTS}.json"
     old = json.loads(kept.read_text(encoding="utf-8"))["rows"] if kept.exists() else []
     fresh = {key(row) for row in rows}
     everything = sorted([r for r in old if key(r) not in fresh] + rows, key=key)
     data = dict(machine=machine, rows=everything)
     write_text(kept, json.dumps(data, indent=0) + "\n")
-    write_text(folder / "results.md", page(folder, machine, everything))
+    write_text(folder / f"{RESULTS}.md", page(folder, machine, everything))
 
 
 def key(row: Row) -> tuple[str, int, int]:
@@ -156,6 +158,16 @@ def remarks(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def about(folder: Path) -> list[str]:
+    """Paragraphs on what was measured."""
+    if not AVX2:
+        return [(folder / "about.md").read_text(encoding="utf-8").strip()]
+    return [
+        "As [`results.md`](results.md), with vectors of 256 bits in the code of diffsim "
+        "(`DIFFSIM_VECTOR_BITS=256`) and of C (`-mno-avx512f`); Taichi uses what the processor has."
+    ]
+
+
 def page(folder: Path, machine: Row, rows: list[Row]) -> str:
     one = [r for r in rows if r["threads"] == 1]
     two = [r for r in rows if r["threads"] > 1]
@@ -168,7 +180,7 @@ def page(folder: Path, machine: Row, rows: list[Row]) -> str:
         "# Programs as people write them",
         f"{machine['name']}, Python {machine['python']}; one processor: {rates}, "
         f"{short(machine['operations'], 1e-9)} Gflop/s.",
-        (folder / "about.md").read_text(encoding="utf-8").strip(),
+        *about(folder),
         "## One thread",
         table(one, machine).strip(),
         "## Two threads",

@@ -3,6 +3,7 @@
     python benchmarks/natural/run.py --only wave,ode                 # some programs, no file is written
     python benchmarks/natural/run.py --only wave --write             # their rows anew, the others as they are
     python benchmarks/natural/run.py --peer venv/bin/python --write  # all; keeps results.json and results.md
+    DIFFSIM_VECTOR_BITS=256 python benchmarks/natural/run.py --sizes 1 --write   # AVX2: results-avx2.md
 
 Each program runs in a process of its own on each of the three; the processes take turns, so that none has the
 quiet minutes for itself. Before anything is timed, loss and gradients are compared, and diffsim's gradient
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from report import write_page
-from suite import HERE, compile_c, load, programs, reference
+from suite import HERE, RESULTS, compile_c, load, programs, reference
 
 TOLERANCE = 2e-3  # of f32
 Row = dict[str, Any]
@@ -196,7 +197,7 @@ def machine(scratch: Path) -> Row:
 
 def kept_machine() -> Row:
     """The machine of the rows that stay."""
-    found: Row = json.loads((HERE / "results.json").read_text(encoding="utf-8"))["machine"]
+    found: Row = json.loads((HERE / f"{RESULTS}.json").read_text(encoding="utf-8"))["machine"]
     return found
 
 

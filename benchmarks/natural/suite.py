@@ -13,6 +13,7 @@ A reference has `setup(n, arrays)`, `forward()` and `backward(gradients)`, array
 
 import ctypes
 import importlib.util
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -25,6 +26,11 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 FLAGS = ["-O3", "-march=native", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
+# diffsim and C as on a machine without AVX-512; Taichi has no such option.
+AVX2 = os.environ.get("DIFFSIM_VECTOR_BITS") == "256"
+if AVX2:
+    FLAGS.append("-mno-avx512f")
+RESULTS = "results-avx2" if AVX2 else "results"
 Arrays = dict[str, np.ndarray]
 
 

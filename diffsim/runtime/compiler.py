@@ -100,11 +100,26 @@ def with_tangents(
 def compile_kernel(kernel: Kernel, backend: Backend) -> Executable:
     """Compile a prepared kernel, or its adjoint, for a backend."""
     # Differentiation comes before: an adjoint is prepared IR, and takes the same way down.
-    lowered = lower(kernel, backend)
-    code = backend.generate(lowered)
+    lowered, code = ahead.pop(kernel) if kernel in ahead else generate(kernel, backend)
     # The unlowered kernel is passed along for its source line, if the backend refuses the code.
     image = machine_code(kernel, code, backend)
     return backend.link(lowered, code, image)
+
+
+ahead: dict[Kernel, tuple[Kernel, Code]] = {}
+"""Lowered kernels and their text, of kernels that are about to be compiled (`ds.precompile`)."""
+
+
+def generate(kernel: Kernel, backend: Backend) -> tuple[Kernel, Code]:
+    """Lower a prepared kernel, or an adjoint, and generate the text for LLVM."""
+    lowered = lower(kernel, backend)
+    return lowered, backend.generate(lowered)
+
+
+def is_kept(code: Code, backend: Backend) -> bool:
+    """Return whether the disk cache has the machine code of a text."""
+    key = disk_cache.key(*backend.code_key(code.text))
+    return session.cache is not None and session.cache.get(key) is not None
 
 
 def lower(kernel: Kernel, backend: Backend) -> Kernel:

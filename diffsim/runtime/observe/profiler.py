@@ -294,8 +294,8 @@ def print_memory_profiler_info() -> None:
         ds.profiler.print_memory_profiler_info()
         # prints: field...memory
         # prints: heat...(64, 64)...32 KiB
-        # prints: heat.grad...32 KiB
-        # prints: all...64 KiB
+        # prints: heat.grad...(64, 64)...32 KiB
+        # prints: ...
     """
     print(memory_of_fields())
 
