@@ -18,6 +18,7 @@ from diffsim.ad.field_ops import clone, copy
 from diffsim.ad.field_ops import stop_grad_outside as _stop_grad_outside
 from diffsim.ad.replay.loaded_tape import load_tape
 from diffsim.ad.tape import Tape
+from diffsim.compile_ahead import precompile
 from diffsim.errors import (
     AccessError,
     ArgumentError,
@@ -101,7 +102,6 @@ from diffsim.ir.types import u8 as uint8
 from diffsim.ir.types import u16 as uint16
 from diffsim.ir.types import u32 as uint32
 from diffsim.ir.types import u64 as uint64
-from diffsim.compile_ahead import precompile
 from diffsim.lang.builtins.bits import bit_cast, bit_shr
 from diffsim.lang.builtins.compile_time import (
     assume_in_range,

@@ -81,7 +81,7 @@ def test_a_fork_that_fails(program, monkeypatch):
 
 def test_without_the_cache(cpu):
     ds.init(arch=ds.cpu, default_fp=ds.f64, offline_cache=False)
-    x, y, _, power, total, number = make(0.5)
+    x, y, _, power, total, _ = make(0.5)
     ds.precompile((power, 2, 1.0), total)
     x.fill(2.0)
     power(2, 1.0)
