@@ -152,7 +152,7 @@ def test_replace_keeps_what_it_is_not_given():
         by_lane=frozenset([axis]),
         packed=(object(),),
         neighbours=(object(),),
-        written=(axis,),
+        written=(0,),
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:
