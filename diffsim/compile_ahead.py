@@ -70,7 +70,7 @@ def precompile(*kernels: object, gradients: bool = True, processes: int | None =
                 hint="leave it out for as many as there are processors",
             )
     with making:
-        found = [special for kernel in kernels for special in [_specialization(kernel)]]
+        found = [_specialization(kernel) for kernel in kernels]
         stages = [s for special in found for s in _stages(special, gradients=gradients)]
         try:
             if _may_fork():
@@ -85,7 +85,7 @@ def _specialization(given: object) -> Specialization:
     """Return the variant of a kernel that is asked for."""
     kernel, *args = given if isinstance(given, tuple) and given else (given,)
     if isinstance(kernel, BoundKernel):
-        kernel, args = kernel.kernel, [kernel.owner, *args]
+        kernel = kernel.kernel  # there is one for each object
     if not isinstance(kernel, Kernel):
         raise ArgumentError(
             f"ds.precompile takes kernels, not {shown(kernel)}",
@@ -120,11 +120,19 @@ def _assemble(stages: list[Specialization | Derivative], processes: int) -> None
             if compiler.is_kept(code, session.backend):
                 continue
             while len(running) >= processes:
-                os.waitpid(running.pop(0), 0)
+                _wait(running.pop(0))
             running.append(_fork(stage, code))
     finally:
         for child in running:
-            os.waitpid(child, 0)
+            _wait(child)
+
+
+def _wait(child: int) -> None:
+    """Wait for the end of a fork; how it ended shows in the cache."""
+    with contextlib.suppress(
+        ChildProcessError
+    ):  # a program that ignores SIGCHLD has no ended children
+        os.waitpid(child, 0)
 
 
 def _fork(stage: Specialization | Derivative, code: Code) -> int:

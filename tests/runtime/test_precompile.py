@@ -1,6 +1,7 @@
 """`ds.precompile`: kernels and adjoints are there before their first call, made by forks."""
 
 import os
+import signal
 import sys
 
 import numpy as np
@@ -97,3 +98,47 @@ def test_what_is_refused(program):
         ds.precompile(total, processes=0)
     with pytest.raises(ds.DiffsimError, match="power is compiled for its arguments: pass some"):
         ds.precompile(power)
+
+
+@pytest.mark.host
+@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="a signal of POSIX")
+def test_a_program_that_ignores_its_children(program):
+    x, y, _, power, _, number = program
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        ds.precompile((power, 2, 1.0))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    x.fill(3.0)
+    power(2, 1.0)
+    assert y[0] == number * 9.0
+
+
+@pytest.mark.host
+def test_methods(program, compiled_here):
+    @ds.data_oriented
+    class Springs:
+        def __init__(self, stiffness):
+            self.stiffness = stiffness
+            self.x, self.f = ds.field(ds.f64, shape=N), ds.field(ds.f64, shape=N)
+
+        @ds.kernel
+        def pull(self):
+            for i in self.x:
+                self.f[i] = -self.stiffness * self.x[i]
+
+        @ds.kernel
+        def move(self, dt: ds.f64):
+            for i in self.x:
+                self.x[i] += dt * self.f[i]
+
+    soft, hard = Springs(2.0), Springs(7.0)
+    ds.precompile(soft.pull, hard.pull, (soft.move, 0.1), hard.move)
+    made = len(compiled_here)
+    for springs in (soft, hard):
+        springs.x.fill(1.0)
+        springs.pull()
+        springs.move(0.5)
+    assert soft.x[0] == 1.0 - 0.5 * 2.0
+    assert hard.x[0] == 1.0 - 0.5 * 7.0
+    assert len(compiled_here) == made

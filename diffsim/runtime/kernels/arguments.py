@@ -98,9 +98,6 @@ class Signature:
         if result is not None and self.form is None:
             self.result = _value_type(result, source, "return")
         self.names = [p.name for p in self.parameters if p.kind != "self"]
-        # Whether the arguments cannot select a specialization: then launches skip the look-up
-        # (`Kernel._first`).
-        self.plain = all(p.kind in ("value", "struct") for p in self.parameters)
         # Whether arguments and result are passed as they are, by the launch function itself.
         self.direct = self.form is None and all(p.kind == "value" for p in self.parameters)
         self.defaults = inspect.signature(function)

@@ -473,7 +473,8 @@ class Kernel(Named, metaclass=PublicNames):
             )
         args = tuple(args)
         if args or not self.specializations:
-            if not args and not self.signature.plain:
+            types_decide = all(p.kind in ("value", "struct") for p in self.call_parameters)
+            if not args and not types_decide:
                 raise DiffsimError(
                     f"{self.source.name} is compiled for its arguments: pass some",
                     Span.of_caller(),
