@@ -225,6 +225,18 @@ def test_several_threads_take_part(pool4: Pool, tasks: Library) -> None:
     pytest.fail(f"only the workers {seen} ever ran a chunk")
 
 
+def test_a_thread_begins_with_its_own_share_and_others_take_from_its_end(
+    pool4: Pool, tasks: Library
+) -> None:
+    for _ in range(10):
+        data = (ctypes.c_int64 * (3 * 64 + 1))()
+        pool4.run(tasks.address("attend"), ctypes.addressof(data), 64, 64)
+        workers = list(data[2 : 3 * 64 : 3])
+        for own in range(4):
+            share = [w == own for w in workers[16 * own : 16 * own + 16]]
+            assert share == sorted(share, reverse=True), (own, workers)
+
+
 @pytest.mark.parametrize("threads", [2, 16])
 def test_many_tiny_launches(jit: Jit, tasks: Library, threads: int) -> None:
     pool = Pool(jit, threads)

@@ -1,10 +1,12 @@
 ; A pool of native threads for parallel loops, and scratch memory for each of them.
 ;
 ; The words. The CALLER is the thread inside ds_parallel_for (worker 0; one at a time). A job is one
-; call, split in chunks; whoever takes part draws chunks from one atomic counter. A worker JOINS a
-; job before it touches it and LEAVES it when no chunk is left. Joining is optional: the caller can
-; finish any job alone, so it waits for workers that joined and never for one that is still asleep,
-; not yet scheduled, or could not be created.
+; call, split in chunks. Each thread has a SHARE of them, a range: it draws the first one of its own
+; share, and when that is empty the last one of another's. So a thread meets, in job after job, the
+; part of memory that it has in its cache (docs/adr/0073). A worker JOINS a job before it touches it
+; and LEAVES it when no chunk is left. Joining is optional: the caller can finish any job alone, so it
+; waits for workers that joined and never for one that is still asleep, not yet scheduled, or could
+; not be created.
 ;
 ; The state word, one atomic i64:
 ;     bits 0-15   active: workers that joined the job and have not left
@@ -13,17 +15,18 @@
 ;     bits 33-63  generation, one more for each job; it may wrap: at worst a worker misses a job
 ;
 ; Who does what, with which order:
-;   publish  caller   writes %Job and the counter (plain), then state = (generation + 1, seats, 0)
+;   publish  caller   writes %Job and the shares (plain), then state = (generation + 1, seats, 0)
 ;                     seq_cst. Before that, seats = active = 0, so nobody else reads or writes them.
 ;   join     worker   cmpxchg state (seats - 1, active + 1), acquire; only of a generation that it
 ;                     has not seen, with seats > 0. It reads from the publishing store or from a
 ;                     chain of read-modify-writes that starts there, so it sees the job.
-;   draw     both     atomicrmw add on the counter, monotonic: the value is all that matters.
+;   draw     both     cmpxchg on a share, monotonic: the value is all that matters. Within a job a share
+;                     only shrinks, from either end, so no value of it comes back.
 ;   leave    worker   atomicrmw sub active, release.
 ;   close    caller   atomicrmw and state (seats = 0), acquire, then reloads (acquire) until
 ;                     active = 0. That value ends a chain that holds every leave of the job, so the
 ;                     caller sees all that the workers wrote, and may write the next job.
-;   cancel   caller   stores `chunks` to the counter (monotonic): chunks not yet drawn do not run.
+;   cancel   caller   empties all shares (monotonic): chunks not yet drawn do not run.
 ;
 ; Sleep and wake. A worker that saw no new job for %SPIN ns takes the mutex, adds itself to
 ; `sleepers` (seq_cst), reads the state again (seq_cst) and waits on the condition. The caller
@@ -55,12 +58,13 @@ define internal void @relax() alwaysinline nounwind {
 ;                  raw  threads check started busy
 %Head = type { ptr, i64, ptr, i64, i64, [11 x i64] }
 %Line = type { i64, [15 x i64] }
-;                 task params quotient remainder chunks
-%Job = type { ptr, ptr, i64, i64, i64, [11 x i64] }
-;                    pool index block cursor end first bytes thread
-%Worker = type { ptr, i64, ptr, i64, i64, ptr, i64, i64, [8 x i64] }
-;                  0 head 1 state 2 counter 3 sleepers 4 job 5 mutex 6 condition 7 workers
-%Pool = type { %Head, %Line, %Line, %Line, %Job, [16 x i64], [16 x i64], [0 x %Worker] }
+;                 task params quotient remainder chunks shares
+%Job = type { ptr, ptr, i64, i64, i64, i64, [10 x i64] }
+;                    pool index block cursor end first bytes thread share, in a cache line of its own:
+;                    bits 0-31 the first chunk, bits 32-63 the one behind the last
+%Worker = type { ptr, i64, ptr, i64, i64, ptr, i64, i64, i64, [7 x i64] }
+;                  0 head 1 state 2 sleepers 3 job 4 mutex 5 condition 6 workers
+%Pool = type { %Head, %Line, %Line, %Job, [16 x i64], [16 x i64], [0 x %Worker] }
 ;                   next payload end
 %Block = type { ptr, i64, i64 }
 
@@ -113,7 +117,7 @@ entry:
   %least = call i64 @llvm.smax.i64(i64 %threads, i64 1)
   %count = call i64 @llvm.umin.i64(i64 %least, i64 32767)
   %arenas = shl i64 %count, 1
-  %end = getelementptr %Pool, ptr null, i64 0, i32 7, i64 %arenas
+  %end = getelementptr %Pool, ptr null, i64 0, i32 6, i64 %arenas
   %size = ptrtoint ptr %end to i64
   %padded = add i64 %size, 127
   %raw = call ptr @malloc(i64 %padded)
@@ -135,9 +139,9 @@ fill:
   br label %worker
 worker:
   %i = phi i64 [ 0, %fill ], [ %i.next, %worker ]
-  %pool.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %i, i32 0
+  %pool.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %i, i32 0
   store ptr %pool, ptr %pool.p
-  %index.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %i, i32 1
+  %index.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %i, i32 1
   store i64 %i, ptr %index.p
   %i.next = add i64 %i, 1
   %more = icmp ult i64 %i.next, %arenas
@@ -154,16 +158,16 @@ define internal void @reset_threads(ptr %pool) nounwind {
   store i64 -1, ptr %started.p
   %busy.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 4
   store i64 0, ptr %busy.p
-  %sleepers.p = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %sleepers.p = getelementptr %Pool, ptr %pool, i64 0, i32 2
   store i64 0, ptr %sleepers.p
   %state.p = getelementptr %Pool, ptr %pool, i64 0, i32 1
   %state = load i64, ptr %state.p
   %generation = and i64 %state, -8589934592
   %next = add i64 %generation, 8589934592
   store i64 %next, ptr %state.p
-  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 5
+  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 4
   %rc1 = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 6
+  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 5
   %rc2 = call i32 @pthread_cond_init(ptr %condition, ptr null)
   ret void
 }
@@ -193,8 +197,8 @@ define void @ds_pool_destroy(ptr %pool) nounwind {
 entry:
   %started.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 3
   %started = load i64, ptr %started.p
-  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 5
-  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 6
+  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 4
+  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 5
   %any = icmp sgt i64 %started, 0
   br i1 %any, label %stop, label %arenas
 stop:
@@ -206,7 +210,7 @@ stop:
   br label %join
 join:
   %i = phi i64 [ 1, %stop ], [ %i.next, %join ]
-  %thread.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %i, i32 7
+  %thread.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %i, i32 7
   %thread = load i64, ptr %thread.p
   %rc4 = call i32 @pthread_join(i64 %thread, ptr null)
   %i.next = add i64 %i, 1
@@ -221,7 +225,7 @@ arenas:
   br label %arena
 arena:
   %w = phi i64 [ 0, %arenas ], [ %w.next, %arena.done ]
-  %first.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %w, i32 5
+  %first.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %w, i32 5
   %first = load ptr, ptr %first.p
   br label %block
 block:
@@ -263,7 +267,7 @@ next:
   %more = icmp ult i64 %i, %threads
   br i1 %more, label %create, label %done
 create:
-  %self = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %i
+  %self = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %i
   %thread.p = getelementptr %Worker, ptr %self, i64 0, i32 7
   %rc5 = call i32 @pthread_create(ptr %thread.p, ptr %attributes, ptr @worker, ptr %self)
   %ok = icmp eq i32 %rc5, 0
@@ -343,6 +347,72 @@ define i64 @ds_serial_for(ptr %pool, ptr %task, ptr %params, i64 %n, i64 %chunks
   ret i64 %rc
 }
 
+; Give each of the shares its part of the chunks, in order; 0 chunks empty them.
+define internal void @share_out(ptr %pool, i64 %shares, i64 %chunks) nounwind {
+entry:
+  br label %share
+share:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %share ]
+  %first = phi i64 [ 0, %entry ], [ %behind, %share ]
+  %i.next = add i64 %i, 1
+  %part = mul i64 %i.next, %chunks
+  %behind = udiv i64 %part, %shares
+  %high = shl i64 %behind, 32
+  %range = or i64 %high, %first
+  %share.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %i, i32 8
+  store atomic i64 %range, ptr %share.p monotonic, align 8
+  %more = icmp ult i64 %i.next, %shares
+  br i1 %more, label %share, label %done
+done:
+  ret void
+}
+
+; Draw a chunk: the first one of a thread's own share, else the last one of another's; -1: none is left.
+define internal i64 @draw(ptr %pool, i64 %own, i64 %shares) nounwind {
+entry:
+  %own.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %own, i32 8
+  br label %look
+look:
+  %range = load atomic i64, ptr %own.p monotonic, align 8
+  %first = and i64 %range, 4294967295
+  %behind = lshr i64 %range, 32
+  %some = icmp ult i64 %first, %behind
+  br i1 %some, label %take, label %others
+take:
+  %shorter = add i64 %range, 1
+  %taken = cmpxchg ptr %own.p, i64 %range, i64 %shorter monotonic monotonic
+  %ok = extractvalue { i64, i1 } %taken, 1
+  br i1 %ok, label %got, label %look
+got:
+  ret i64 %first
+others:
+  %away = phi i64 [ 0, %look ], [ %away.next, %visit ]
+  %away.next = add i64 %away, 1
+  %more = icmp ult i64 %away.next, %shares
+  br i1 %more, label %visit, label %none
+visit:
+  %at = add i64 %own, %away.next
+  %beyond = icmp uge i64 %at, %shares
+  %at.back = sub i64 %at, %shares
+  %other = select i1 %beyond, i64 %at.back, i64 %at
+  %other.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %other, i32 8
+  %theirs = load atomic i64, ptr %other.p monotonic, align 8
+  %theirs.first = and i64 %theirs, 4294967295
+  %theirs.behind = lshr i64 %theirs, 32
+  %theirs.some = icmp ult i64 %theirs.first, %theirs.behind
+  br i1 %theirs.some, label %steal, label %others
+steal:
+  %less = sub i64 %theirs, 4294967296
+  %stolen = cmpxchg ptr %other.p, i64 %theirs, i64 %less monotonic monotonic
+  %theirs.ok = extractvalue { i64, i1 } %stolen, 1
+  %last = sub i64 %theirs.behind, 1
+  br i1 %theirs.ok, label %got.other, label %visit
+got.other:
+  ret i64 %last
+none:
+  ret i64 -1
+}
+
 ; Run `void task(params, begin, end, chunk, worker)` for every chunk, 0 <= chunk < chunks < 2^31.
 ; Returns 0, or 1 where poll stopped it, or the task, which says so in the word `stop`. A task must not launch;
 ; a launch made by a signal's handler runs all its chunks on its own thread, so it is over when that returns.
@@ -389,7 +459,7 @@ inline:
                                     i64 %chunks, ptr %stop)
   br label %leave
 publish:
-  %job = getelementptr %Pool, ptr %pool, i64 0, i32 4
+  %job = getelementptr %Pool, ptr %pool, i64 0, i32 3
   store ptr %task, ptr %job
   %params.p = getelementptr %Job, ptr %job, i64 0, i32 1
   store ptr %params, ptr %params.p
@@ -399,14 +469,16 @@ publish:
   store i64 %r, ptr %r.p
   %chunks.p = getelementptr %Job, ptr %job, i64 0, i32 4
   store i64 %chunks, ptr %chunks.p
-  %counter.p = getelementptr %Pool, ptr %pool, i64 0, i32 2
-  store atomic i64 0, ptr %counter.p monotonic, align 8
+  %others = sub i64 %chunks, 1
+  %seats = call i64 @llvm.umin.i64(i64 %others, i64 %started)
+  %shares = add i64 %seats, 1
+  %shares.p = getelementptr %Job, ptr %job, i64 0, i32 5
+  store i64 %shares, ptr %shares.p
+  call void @share_out(ptr %pool, i64 %shares, i64 %chunks)
   %state.p = getelementptr %Pool, ptr %pool, i64 0, i32 1
   %state.old = load atomic i64, ptr %state.p monotonic, align 8
   %generation = and i64 %state.old, -8589934592
   %generation.new = add i64 %generation, 8589934592
-  %others = sub i64 %chunks, 1
-  %seats = call i64 @llvm.umin.i64(i64 %others, i64 %started)
   %seats.bits = shl i64 %seats, 16
   %state.new = or i64 %generation.new, %seats.bits
   store atomic i64 %state.new, ptr %state.p seq_cst, align 8
@@ -420,8 +492,8 @@ try:
   br label %draw
 draw:
   %asleep.still = phi i1 [ false, %wake ], [ %asleep.try, %try ]
-  %c = atomicrmw add ptr %counter.p, i64 1 monotonic
-  %more = icmp ult i64 %c, %chunks
+  %c = call i64 @draw(ptr %pool, i64 0, i64 %shares)
+  %more = icmp sge i64 %c, 0
   br i1 %more, label %chunk, label %close
 chunk:
   call void @run_chunk(ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks, i64 %c, i64 0)
@@ -430,7 +502,7 @@ chunk:
 on:
   br label %wake
 cancel:
-  store atomic i64 %chunks, ptr %counter.p monotonic, align 8
+  call void @share_out(ptr %pool, i64 %shares, i64 0)
   br label %close
 close:
   %state.closed = atomicrmw and ptr %state.p, i64 -4294901761 acquire
@@ -450,7 +522,7 @@ yield:
   %over = call i1 @is_over(ptr %pool, ptr %stop)
   br i1 %over, label %cut, label %again
 cut:                                              ; chunks that are drawn already end by themselves
-  store atomic i64 %chunks, ptr %counter.p monotonic, align 8
+  call void @share_out(ptr %pool, i64 %shares, i64 0)
   br label %again
 pause:
   call void @relax()
@@ -483,13 +555,13 @@ out:
 ; Signal as many sleeping workers as there are seats; false if the mutex was taken: call it again.
 define internal i1 @wake(ptr %pool, i64 %seats) nounwind {
 entry:
-  %sleepers.p = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %sleepers.p = getelementptr %Pool, ptr %pool, i64 0, i32 2
   %sleepers = load atomic i64, ptr %sleepers.p seq_cst, align 8
   %none = icmp eq i64 %sleepers, 0
   br i1 %none, label %done, label %lock
 lock:
-  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 5
-  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 6
+  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 4
+  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 5
   %rc = call i32 @pthread_mutex_trylock(ptr %mutex)
   %locked = icmp eq i32 %rc, 0
   br i1 %locked, label %unlock, label %later
@@ -520,11 +592,10 @@ entry:
   %index.p = getelementptr %Worker, ptr %self, i64 0, i32 1
   %index = load i64, ptr %index.p
   %state.p = getelementptr %Pool, ptr %pool, i64 0, i32 1
-  %counter.p = getelementptr %Pool, ptr %pool, i64 0, i32 2
-  %sleepers.p = getelementptr %Pool, ptr %pool, i64 0, i32 3
-  %job = getelementptr %Pool, ptr %pool, i64 0, i32 4
-  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 5
-  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 6
+  %sleepers.p = getelementptr %Pool, ptr %pool, i64 0, i32 2
+  %job = getelementptr %Pool, ptr %pool, i64 0, i32 3
+  %mutex = getelementptr %Pool, ptr %pool, i64 0, i32 4
+  %condition = getelementptr %Pool, ptr %pool, i64 0, i32 5
   %patience = load i64, ptr @SPIN
   br label %rest
 rest:                                             ; `seen`: the last generation it took notice of
@@ -563,10 +634,13 @@ work:
   %r = load i64, ptr %r.p
   %chunks.p = getelementptr %Job, ptr %job, i64 0, i32 4
   %chunks = load i64, ptr %chunks.p
+  %shares.p = getelementptr %Job, ptr %job, i64 0, i32 5
+  %shares = load i64, ptr %shares.p
+  %own = urem i64 %index, %shares
   br label %draw
 draw:
-  %c = atomicrmw add ptr %counter.p, i64 1 monotonic
-  %more = icmp ult i64 %c, %chunks
+  %c = call i64 @draw(ptr %pool, i64 %own, i64 %shares)
+  %more = icmp sge i64 %c, 0
   br i1 %more, label %chunk, label %leave
 chunk:
   call void @run_chunk(ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks, i64 %c, i64 %index)
@@ -633,9 +707,9 @@ define void @ds_copy(ptr %addresses, i64 %begin, i64 %end, i64 %chunk, i64 %work
 ; (the calling thread for worker 0) may call this.
 define ptr @ds_arena_alloc(ptr %pool, i64 %worker, i64 %bytes) nounwind {
 entry:
-  %block.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 2
-  %cursor.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 3
-  %end.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 4
+  %block.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 2
+  %cursor.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 3
+  %end.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 4
   %absurd = icmp ugt i64 %bytes, 4611686018427387904
   br i1 %absurd, label %none, label %measure
 measure:
@@ -674,9 +748,9 @@ none:
 ; The first block after the current one that holds `size` bytes, or a new one at the list's end.
 define internal ptr @next_block(ptr %pool, i64 %worker, i64 %size) noinline nounwind {
 entry:
-  %block.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 2
-  %first.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 5
-  %bytes.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 6
+  %block.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 2
+  %first.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 5
+  %bytes.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 6
   %current = load ptr, ptr %block.p
   %empty = icmp eq ptr %current, null
   %link.first = select i1 %empty, ptr %first.p, ptr %current
@@ -732,7 +806,7 @@ none:
 
 ; The current position of a worker's arena: ds_arena_release takes it to free all later allocations.
 define i64 @ds_arena_mark(ptr %pool, i64 %worker) nounwind {
-  %cursor.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 3
+  %cursor.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 3
   %cursor = load i64, ptr %cursor.p
   ret i64 %cursor
 }
@@ -740,10 +814,10 @@ define i64 @ds_arena_mark(ptr %pool, i64 %worker) nounwind {
 ; Release to a mark; 0, the mark of an arena never used, frees everything in it. Blocks are kept for reuse.
 define void @ds_arena_release(ptr %pool, i64 %worker, i64 %mark) nounwind {
 entry:
-  %block.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 2
-  %cursor.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 3
-  %end.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 4
-  %first.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 5
+  %block.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 2
+  %cursor.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 3
+  %end.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 4
+  %first.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %worker, i32 5
   %current = load ptr, ptr %block.p
   %unused = icmp eq ptr %current, null
   br i1 %unused, label %done, label %here
@@ -798,7 +872,7 @@ entry:
 worker:
   %i = phi i64 [ 0, %entry ], [ %i.next, %worker ]
   %sum = phi i64 [ 0, %entry ], [ %sum.next, %worker ]
-  %bytes.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %i, i32 6
+  %bytes.p = getelementptr %Pool, ptr %pool, i64 0, i32 6, i64 %i, i32 6
   %bytes = load atomic i64, ptr %bytes.p monotonic, align 8
   %sum.next = add i64 %sum, %bytes
   %i.next = add i64 %i, 1
