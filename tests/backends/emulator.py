@@ -61,12 +61,8 @@ class HostJit(Jit):
     The host's code generator is nothing that a GPU has, and takes as long as the passes.
     """
 
-    def _target_machine(self, features):
-        level, self._opt_level = self._opt_level, 0
-        try:
-            return super()._target_machine(features)
-        finally:
-            self._opt_level = level
+    def _target_machine(self, features, opt_level):
+        return super()._target_machine(features, 0)
 
 
 class Threads:

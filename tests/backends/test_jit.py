@@ -145,6 +145,23 @@ def test_loops_are_vectorised(jit: Jit) -> None:
     assert not re.search(r"fadd <\d+ x float>", Jit(1).optimized(text))
 
 
+def test_code_of_the_runtime_library_is_compiled_with_few_passes(jit: Jit) -> None:
+    """No loop is made of vectors, and what must be inlined is (`relax` has no code of its own)."""
+    text = map_kernel(jit, "expf").replace(
+        "call float @expf(float %v)", "call float @more(float %v)"
+    )
+    text += """
+define internal float @more(float %v) alwaysinline nounwind {
+  %sum = fadd float %v, 1.0
+  ret float %sum
+}
+"""
+    quick, whole = jit.compile(text, as_runtime=True), jit.compile(text)
+    assert len(quick) < len(whole)
+    assert b"more" not in quick
+    assert jit.load(quick).address("map")
+
+
 def test_functions_too_long_for_the_vectorizers(jit: Jit, monkeypatch: pytest.MonkeyPatch) -> None:
     text = map_kernel(jit, "expf").replace("call float @expf(float %v)", "fadd float %v, 1.0")
     function = text[text.index("define ") :].count("\n")

@@ -93,6 +93,14 @@ It takes longer than all other passes together (0.7 s of 1 s for functions of a 
 faster for it. Shorter kernels do: two-dimensional MPM.
 """
 
+_RUNTIME = -1
+"""The level of code that belongs to the run-time library: functions that wait and call, and compute nothing.
+
+A process without a cache compiles them before its first launch. A few passes, and the code generator that
+LLVM has for quick builds, take 20 ms for the thread pool, where O3 takes 140; launches take no longer for it.
+"""
+_RUNTIME_PASSES = ("always_inliner", "sroa", "simplify_cfg", "instruction_combine")
+
 _OPTIONS = (
     "-alias-set-saturation-threshold=4000",
     "-vectorize-scev-check-threshold=128",
@@ -230,6 +238,13 @@ def dispose(passes: llvm.ModulePassManager) -> None:
     passes.detach()
 
 
+def _runtime_passes() -> llvm.ModulePassManager:
+    passes = llvm.create_new_module_pass_manager()
+    for name in _RUNTIME_PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    return passes
+
+
 def digest_of(file: str) -> str:
     """Return a digest of a file of this package that determines machine code, for cache keys."""
     try:
@@ -270,11 +285,11 @@ class Jit:
             self._features += ",-prefer-256-bit"
         # JITLink places an object's sections together, so the small code model is safe with it.
         self._jit_link = sys.platform in ("linux", "darwin")
-        self._machine = self._target_machine(self._features)
+        self._machine = self._target_machine(self._features, opt_level)
         # AMD's gathers and scatters take longer than one access for each lane: the loop vectorizer should
         # know. Code that asks for them itself, for many lanes under a mask, would be as many branches.
         slow = ",+prefer-no-gather,+prefer-no-scatter" if self._cpu.startswith("znver") else ""
-        self._spread = self._target_machine(self._features + slow)
+        self._spread = self._target_machine(self._features + slow, opt_level)
         self._layout = str(self._machine.target_data)
         # Made with the first library: a process that only compiles (fills the cache) needs none.
         self._engine: llvm.LLJIT | None = None
@@ -294,15 +309,18 @@ class Jit:
             )
         )
 
-    def compile(self, text: str) -> bytes:
+    def compile(self, text: str, *, as_runtime: bool = False) -> bytes:
         """Compile LLVM IR text to an object file (with a trailer that ``load`` understands).
 
         Args:
             text: a module with opaque pointers; its triple and data layout are replaced.
+            as_runtime: compile it quickly, as part of the run-time library: its speed is of no account.
 
         Raises:
             LLVMError: the text does not parse or verify; the message names the place.
         """
+        if as_runtime:
+            return self._object(text, _RUNTIME, False, Guard(0))
         vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
         # Less and less of the optimizer: most faults are in the vectorizers. A result of any
         # attempt is right; only a crash leads to the next one.
@@ -345,7 +363,7 @@ class Jit:
         with self._lock:
             if self._engine is None:
                 self._engine = llvm.create_lljit_compiler(
-                    self._target_machine(self._features),
+                    self._target_machine(self._features, self._opt_level),
                     use_jit_link=self._jit_link,
                     suppress_errors=True,
                 )
@@ -362,7 +380,7 @@ class Jit:
             # Declarations of the optimized module and undefined symbols of the object: code
             # generation adds calls of its own (memcpy, ldexp, __powidf2).
             declared = [f.name for f in module.functions if f.is_declaration]
-            code = guard.emit(self._machine_for(text), module)
+            code = guard.emit(self._machine_for(text, level), module)
         needed = dict.fromkeys((*declared, *_undefined(code)))
         imports = "\n".join(n for n in needed if not n.startswith("llvm.")).encode()
         return code + imports + _TRAILER.pack(len(imports), _TRAILER_MAGIC)
@@ -384,7 +402,7 @@ class Jit:
                 .joinpath(file)
                 .read_text(encoding="utf-8")
             )
-            _own_code[file] = self.load(self._object(text, 0, False, Guard(0)))
+            _own_code[file] = self.load(self.compile(text, as_runtime=True))
         return _own_code[file]
 
     @locks.cached
@@ -483,14 +501,20 @@ class Jit:
             sets.append(("e", 512))
         return sets
 
-    def _machine_for(self, text: str) -> llvm.TargetMachine:
+    def _machine_for(self, text: str, level: int) -> llvm.TargetMachine:
+        if level == _RUNTIME:
+            return self._quick
         return self._machine if "@llvm.masked." in text else self._spread
 
-    def _target_machine(self, features: str) -> llvm.TargetMachine:
+    @locks.cached
+    def _quick(self) -> llvm.TargetMachine:
+        return self._target_machine(self._features, 0)
+
+    def _target_machine(self, features: str, opt_level: int) -> llvm.TargetMachine:
         return llvm.Target.from_triple(self._triple).create_target_machine(
             cpu=self._cpu,
             features=features,
-            opt=self._opt_level,
+            opt=opt_level,
             # JITLink wants position-independent code; the small code model suffices, as one
             # object's sections are close together.
             reloc="pic" if self._jit_link else "default",
@@ -514,13 +538,13 @@ class Jit:
                 module.verify()
             except RuntimeError as error:
                 raise LLVMError(str(error)) from None
-            options = llvm.create_pipeline_tuning_options(level)
+            options = llvm.create_pipeline_tuning_options(max(level, 0))
             options.loop_vectorization = vectors
             options.slp_vectorization = vectors and _longest(text) <= _LONGEST_BLOCKS
             builder = stack.enter_context(
-                llvm.create_pass_builder(self._machine_for(text), options)
+                llvm.create_pass_builder(self._machine_for(text, level), options)
             )
-            passes = builder.getModulePassManager()
+            passes = _runtime_passes() if level == _RUNTIME else builder.getModulePassManager()
             stack.callback(dispose, passes)
             try:
                 guard.run(passes, module, builder)

@@ -39,6 +39,9 @@ KERNEL_SYMBOLS = (
 )
 """The functions that generated code may call: their contracts are in ``pool.ll`` and ``gate.ll``."""
 
+_LOOPS = ("sequence.ll", "transpose.ll")
+"""The files with loops over data, which LLVM should optimize."""
+
 _COPY_CHUNK = 1 << 18  # bytes: some tens of us for one thread
 
 _native: dict[str, Library] = {}  # for the life of the process: kernels hold addresses in it
@@ -95,7 +98,7 @@ def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
         except LLVMError:
             library = None
     if library is None:
-        code = jit.compile(text)
+        code = jit.compile(text, as_runtime=name not in _LOOPS)
         library = jit.load(code)
         if cache is not None:
             cache.put(key, code)
