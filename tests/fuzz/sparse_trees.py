@@ -5,7 +5,10 @@ of the active elements. Gradients are those of the steps run again until the act
 are compared with differences. A tape during which the set still changes must refuse, or be right.
 """
 
+import copy
 import math
+import pickle
+import tempfile
 from random import Random
 
 import numpy as np
@@ -28,8 +31,8 @@ TREES = (
     "pointer(ds.i, 3).dense(ds.i, 2).dynamic(ds.j, 8, chunk_size=3)",
     "pointer(ds.ij, (3, 3)).dense(ds.ij, 2)",
 )
-STEPS = "scatter loop shift gather total cells clear write append fill".split()
-WEIGHTS = (4, 5, 3, 2, 2, 1, 1, 1, 1, 1)
+STEPS = "scatter loop shift gather total cells clear write append fill keep".split()
+WEIGHTS = (4, 5, 3, 2, 2, 1, 1, 1, 1, 1, 2)
 
 
 def make(seed):
@@ -137,6 +140,33 @@ class _Device:
             f[k % self.n, k % self.m] = c
         elif op == "fill":
             f.fill(c)
+        elif op == "keep":
+            self.keep(k)
+
+    def keep(self, k):
+        """Write x and y to a file, change both and their active cells, and read the file; or copy them."""
+        x, y = self.x, self.y
+        before = [f.to_numpy() for f in (x, y, x.grad)]
+        if k % 3:
+            with tempfile.TemporaryDirectory() as folder:
+                ds.save(f"{folder}/kept.npz", x, y, grad=x.grad)
+                if k % 3 == 1:
+                    self.node.deactivate_all()
+                for f, i, j in ((x, 0, 0), (y, self.n - 1, k % self.m), (x.grad, 0, 0)):
+                    f[i, j] = 7.0
+                ds.load(f"{folder}/kept.npz", x, y, grad=x.grad)
+            found = [x, y, x.grad]
+        else:
+            way = pickle.loads(pickle.dumps([x, y])) if k % 2 else copy.deepcopy([x, y])
+            counts = [self.counted(f) for f in (x, y, *way)]
+            assert len(set(counts)) == 1, f"active cells of copies: {counts}"
+            self.number[None] = 0
+            found = [*way, way[0].grad]
+            assert way[0].tree[0] is way[1].tree[0] is not x.tree[0], "the copies' trees"
+            way[0][0, 0] = 7.0  # of the copy alone
+            way[0].from_numpy(before[0])
+        for f, array in zip(found, before, strict=True):
+            assert np.array_equal(f.to_numpy(), array), "what is read is not what was written"
 
     def counted(self, f):
         self.number[None] = 0
@@ -213,6 +243,7 @@ class _Model:
             self.activate(k % n, k % m)
         elif op == "fill":
             f[self.active] = c
+        # "keep" leaves everything as it was
 
     def clear(self):
         _, (a, b), axis, _ = self.masks[0]
@@ -272,7 +303,7 @@ def _values(device, model, steps, p):
 
 
 def _gradients(device, steps, p, r):
-    steps = [s for s in steps if s[0] not in ("clear", "append", "cells")]
+    steps = [s for s in steps if s[0] not in ("clear", "append", "cells", "keep")]
 
     def run(q):
         for f in (device.x, device.y, device.z, device.loss):
@@ -298,6 +329,9 @@ def _gradients(device, steps, p, r):
     except AutodiffError:
         return "refused"
     grad = device.p.grad.to_numpy()
+    wrong = settled and _rollout(device, steps, p, grad, r)
+    if wrong:
+        return wrong
     # The set must be as it was in the record for differences to be of the same program.
     if run(p) != run(p) and not settled:
         return "right"
@@ -308,3 +342,27 @@ def _gradients(device, steps, p, r):
         if abs(grad[k] - want) > 1e-5 * max(1, abs(want)):
             return f"gradient: of p[{k}] with {how}: {grad[k]}, not {want}"
     return "right"
+
+
+def _rollout(device, steps, p, grad, r):
+    """The same steps, each a step of a rollout with checkpoints: its gradient must be that of the tape."""
+    for f in (device.x, device.y, device.z, device.loss):
+        f.fill(0)
+    device.p.grad.fill(0)
+    state = [device.x, device.y, device.z]
+    schedule = r.choice(["mixed", "binomial", "equidistant"])
+    try:
+        with ds.Tape(device.loss):
+            ds.ad.checkpoint(
+                lambda t: device.run(*steps[t]),
+                len(steps),
+                state=state,
+                snapshots=r.randint(2, 4),
+                schedule=schedule,
+            )
+    except AutodiffError:
+        return None
+    found = device.p.grad.to_numpy()
+    if not np.allclose(found, grad, rtol=1e-9, atol=1e-9):
+        return f"rollout: {schedule}: {found}, not {grad}"
+    return None

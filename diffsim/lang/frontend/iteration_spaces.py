@@ -16,6 +16,7 @@ from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Evaluated
 from diffsim.lang.host.field_like import (
+    FieldLike,
     is_any_field,
     is_component,
     is_field,
@@ -41,6 +42,7 @@ class Space:
         start: the first number of a range with a step, whose axis counts iterations; None for others.
         step: the step of such a range.
         active: the place in a sparse tree whose active elements alone are meant.
+        origin: what is added to each index: the offset of a field in a sparse tree, whose axes count from 0.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class Space:
         step: int = 1,
         active: Place | None = None,
         order: Sequence[int] = (),
+        origin: Sequence[int] = (),
     ) -> None:
         self.active = active
+        self.origin = origin
         self.axes = [axes[k] for k in order] if order else axes
         self.written = tuple(order.index(k) for k in range(len(order)))
         self.kind = kind
@@ -72,6 +76,8 @@ class Space:
             return ()
         if self.written:
             indices = [indices[k] for k in self.written]
+        if any(self.origin):
+            indices = [i + o if o else i for i, o in zip(indices, self.origin, strict=True)]
         if self.kind == "grouped":
             return cx.builder.tensor_of(indices, (len(indices),))
         return indices[0] if self.kind == "single" else tuple(indices)
@@ -180,16 +186,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
     if is_component(thing):
         thing = thing.base
     if is_field(thing):
-        mem = cx.use(thing._mem)
-        # One iteration, for the only element: its index is the empty tuple, x[()].
-        if mem.rank == 0:
-            return Space([_bounds(cx, node, 0, 1)], kind="none")
-        # The shape of a field is constant, that of an array argument a run-time value.
-        # With the offset of a field, which arguments and fields in sparse trees do not have.
-        ends = [o + n if o else n for o, n in zip(mem.origin, thing.shape, strict=True)]
-        axes = [_bounds(cx, node, o, end) for o, end in zip(mem.origin, ends, strict=True)]
-        kind = "single" if mem.rank == 1 and kind == "tuple" else kind
-        return Space(axes, kind=kind, active=mem.place, order=_order_of(mem))
+        return _over_field(cx, node, thing, kind)
     if is_node(thing):
         if not thing.axes:
             raise cx.type_error(
@@ -221,6 +218,23 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         if isinstance(thing, np.ndarray)
         else "loop over range(n), ds.ndrange(n, m), a field, ds.grouped(field) or ds.static(list)",
     )
+
+
+def _over_field(cx: TranslationContext, node: ast.expr, thing: FieldLike, kind: str) -> Space:
+    """Return the indices of a field or array; of one in a sparse tree those that are active."""
+    mem = cx.use(thing._mem)
+    # One iteration, for the only element: its index is the empty tuple, x[()].
+    if mem.rank == 0:
+        return Space([_bounds(cx, node, 0, 1)], kind="none")
+    # The shape of a field is constant, that of an array argument a run-time value.
+    kind = "single" if mem.rank == 1 and kind == "tuple" else kind
+    if mem.place is not None:
+        axes = [_bounds(cx, node, 0, n) for n in thing.shape]
+        return Space(axes, kind=kind, active=mem.place, order=_order_of(mem), origin=mem.origin)
+    # With the offset of a field, which arguments do not have.
+    ends = [o + n if o else n for o, n in zip(mem.origin, thing.shape, strict=True)]
+    axes = [_bounds(cx, node, o, end) for o, end in zip(mem.origin, ends, strict=True)]
+    return Space(axes, kind=kind, order=_order_of(mem))
 
 
 class Static:

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import ArgumentError, DtypeError, FieldError, FileError, Span
+from diffsim.errors import FieldError, FileError, Span
 from diffsim.lang.host.signatures import checked, need_path
-from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types.descriptions import describe
-from diffsim.runtime.fields.contents import refuse_sparse_field
+from diffsim.optim.runs.stored_fields import arrays_of, check_one_set, check_stored, set_stored
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.files import write_file
@@ -34,7 +33,8 @@ def save(path: Any, /, *fields: Any, **named: Any) -> None:
     Args:
         path: where; a file that is there is replaced when all is written.
         fields: stored under the names that the program has for them.
-        named: stored under these names. A field of structs is stored as "name.member" for each member.
+        named: stored under these names. A field of structs is stored as "name.member" for each member, one
+            in a sparse tree with the cells that are active.
 
     Raises:
         ArgumentError: a field without a name, two of one name; the file cannot be written.
@@ -46,14 +46,18 @@ def save(path: Any, /, *fields: Any, **named: Any) -> None:
         print(np.load("weights.npz")["w"].tolist())  # prints: [1.5, 1.5, 1.5]
     """
     need_path(path, "the path")
-    write_arrays(path, {name: f.to_numpy() for name, f in _named(fields, named).items()})
+    arrays: dict[str, Any] = {}
+    for name, f in _named(fields, named).items():
+        arrays |= arrays_of(name, f)
+    write_arrays(path, arrays)
 
 
 @checked
 def load(path: Any, /, *fields: Any, **named: Any) -> None:
     """Read the values of fields from a file that `ds.save` has written.
 
-    All names, shapes and types are checked before the first field changes.
+    All names, shapes and types are checked before the first field changes. In a sparse tree the cells are
+    active then that were when the file was written, and no others.
 
     Args:
         path: of the file.
@@ -75,16 +79,16 @@ def load(path: Any, /, *fields: Any, **named: Any) -> None:
     wanted = _named(fields, named)
     arrays = read_arrays(path)
     for name, f in wanted.items():
-        check_array(path, arrays, name, f)
+        check_stored(path, arrays, name, f)
+    check_one_set(path, arrays, wanted)
     for name, f in wanted.items():
-        f.from_numpy(arrays[name])
+        set_stored(arrays, name, f)
 
 
 def _named(fields: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Field]:
     """Return the fields by the names that they have in a file."""
     found: dict[str, Field] = {}
     for name, f in _all(fields, named):
-        refuse_sparse_field(f, "files do not say which cells are active")
         if name in found:
             raise FieldError(
                 f"there are two fields of the name {name}",
@@ -173,30 +177,3 @@ def read_arrays(path: Any) -> dict[str, np.ndarray[Any, Any]]:
         Span.of_caller(),
         hint="name one that it has written; pictures and other data are read by their own libraries",
     )
-
-
-def check_array(path: Any, arrays: Mapping[str, Any], name: str, f: Field) -> None:
-    """Check that the array of this name fits into a field to the letter."""
-    file, wanted = os.fsdecode(path), f.shape + f.element
-    if name not in arrays:
-        close = close_to(name, list(arrays))
-        raise ArgumentError(
-            f"{file} holds no {name}; it holds {', '.join(arrays) or 'nothing'}",
-            Span.of_caller(),
-            hint=f"did you mean {close}? Write {close}={f.name}"
-            if close
-            else f"store it: ds.save(path, {name}=...)",
-        )
-    array = arrays[name]
-    if array.shape != wanted:
-        raise FieldError(
-            f"{name} has the shape {array.shape} in {file}, and {f.name} has {wanted}",
-            Span.of_caller(),
-            hint="make the field in the shape in which it was stored",
-        )
-    if array.dtype != f.dtype.numpy:
-        raise DtypeError(
-            f"{name} is {array.dtype} in {file}, and {f.name} is {f.dtype}",
-            Span.of_caller(),
-            hint=f'convert it yourself: {f.name}.from_numpy(numpy.load(path)["{name}"])',
-        )

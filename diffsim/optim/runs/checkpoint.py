@@ -14,11 +14,17 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import ArgumentError, FileError, Span, warn
-from diffsim.optim.runs.archive import check_array, read_arrays, write_arrays
+from diffsim.optim.runs.archive import read_arrays, write_arrays
 from diffsim.optim.runs.fingerprint import differences, fingerprint
 from diffsim.optim.runs.random_state import random_state, restore_random_state
+from diffsim.optim.runs.stored_fields import (
+    arrays_of,
+    check_one_set,
+    check_stored,
+    names_in,
+    set_stored,
+)
 from diffsim.optim.steps.optimizer import Optimizer
-from diffsim.runtime.fields.contents import refuse_sparse_field
 from diffsim.runtime.fields.field import Field
 
 
@@ -50,12 +56,12 @@ class Checkpoint:
         self._names = {key: f._found_name for key, f in opt.fields.items()}
         self._program = fingerprint(program)
         self.fields = {f"{g}/{key}": f for g, fields in groups.items() for key, f in fields.items()}
-        for f in self.fields.values():
-            refuse_sparse_field(f, "checkpoints do not say which cells are active")
 
     def write(self, losses: list[float], counters: Mapping[str, Any]) -> None:
         """Write the file, all or nothing."""
-        arrays = {name: f.to_numpy() for name, f in self.fields.items()}
+        arrays: dict[str, Any] = {}
+        for name, f in self.fields.items():
+            arrays |= arrays_of(name, f)
         arrays |= {f"optimizer/{key}": np.asarray(v) for key, v in self.opt.state_dict().items()}
         arrays["losses"] = np.asarray(losses, np.float64)
         arrays["counters"] = np.asarray(json.dumps(counters))
@@ -84,7 +90,7 @@ class Checkpoint:
         self.opt.check_state(kept)
         restore_random_state(str(arrays["random"]), self.generators, self.path)
         for name, f in self.fields.items():
-            f.from_numpy(arrays[name])
+            set_stored(arrays, name, f)
         self.opt.load_state_dict(kept)
         self._warn_of_changes(arrays)
         return arrays["losses"].tolist(), json.loads(str(arrays["counters"]))
@@ -92,8 +98,9 @@ class Checkpoint:
     def _check_parameters(self, arrays: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of other parameters, or of the same ones in another order."""
         for name, f in self.fields.items():
-            check_array(self.path, arrays, name, f)
-        for name in arrays:
+            check_stored(self.path, arrays, name, f)
+        check_one_set(self.path, arrays, self.fields)
+        for name in names_in(arrays):
             if name.startswith(("parameter/", "state/")) and name not in self.fields:
                 kind, _, key = name.partition("/")
                 raise ArgumentError(

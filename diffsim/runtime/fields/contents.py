@@ -26,6 +26,7 @@ from diffsim.runtime.fields.conversions import (
     scalar_of,
 )
 from diffsim.runtime.fields.read_values import Provenance
+from diffsim.runtime.memory.nonzeros import Nonzeros, put
 from diffsim.runtime.memory.storage import HOST, HostStorage
 from diffsim.runtime.session import session
 from diffsim.tracebacks import IS_OWN
@@ -265,6 +266,16 @@ def set_active(f: Field, values: Any) -> None:
         array[block] = values if given is None else given[block]
     if not isinstance(storage, HostStorage):
         storage.from_numpy(array)
+
+
+def write_nonzeros(f: Field, found: Nonzeros) -> None:
+    """Set these scalars of a field, and all others to 0, as Python's writes are."""
+    tape = session.recorders and session.listener
+    f._before()
+    put(f.storage, found)
+    f._touch()
+    if tape:
+        tape.wrote(f, None, kept(f))
 
 
 def copy_active(f: Field, other: Field) -> None:

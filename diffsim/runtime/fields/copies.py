@@ -1,9 +1,10 @@
 """Fields copied by `copy` and `deepcopy`, and pickled: fields of their own, with all that a program can see.
 
 That is type, shape, order of axes, offset, values, whether there is a gradient and a dual, and what these
-hold. A field in a dense layout tree becomes one with a shape, in the same order. On a tape a copy is one that
-is differentiated, as `ds.clone`; its gradient begins at 0. Kernels that were compiled for a field use that
-field: an object with kernels gets kernels of its own with its copy.
+hold. A field in a dense layout tree becomes one with a shape, in the same order. One in a sparse tree is
+below a copy of the nodes around it, with the same active cells; fields that are copied together share it. On
+a tape a copy is one that is differentiated, as `ds.clone`; its gradient begins at 0. Kernels that were
+compiled for a field use that field: an object with kernels gets kernels of its own with its copy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from diffsim.lang.host.copying import refuse
 from diffsim.runtime.fields.adjoints import is_followed
+from diffsim.runtime.fields.contents import write_nonzeros
+from diffsim.runtime.memory.nonzeros import Nonzeros, nonzeros
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
@@ -23,15 +26,22 @@ if TYPE_CHECKING:
 
 def like(f: Field, *, name: str = "", needs_grad: bool, needs_dual: bool) -> Field:
     """Return a new field of the same type and layout, all zeros; without a place if `f` has none."""
+    form = {"dtype": f.dtype, "element": f.element, "name": name, "soa": f.soa, "kind": f.kind}
     # Its class is not imported, as it inherits from what is defined here.
-    made: Field = type(f)(f.dtype, f.element, name=name, soa=f.soa, kind=f.kind)
-    # Before `place`, which gives all their memory in one layout.
-    if needs_grad:
-        made.add_grad()
-    if needs_dual:
-        made.add_dual()
+    made = _unplaced(type(f), form, (needs_grad, needs_dual))
     if f.placed:
         made.place(f.shape, f._order, origin=f.origin)
+    return made
+
+
+def _unplaced(kind: type[Field], form: dict[str, Any], declared: tuple[bool, bool]) -> Field:
+    """Return a field without memory, with a gradient and a dual if these are declared."""
+    made = kind(**form)
+    # Before `place`, which gives all their memory in one layout.
+    if declared[0]:
+        made.add_grad()
+    if declared[1]:
+        made.add_dual()
     return made
 
 
@@ -48,6 +58,8 @@ class FieldCopies:
             found: Field = getattr(copy.deepcopy(owner, memo), what)
             return found
         _check_copied(self)
+        if self.tree is not None:
+            return _in_copied_tree(self, memo)
         made = like(self, needs_grad=self.declares_grad, needs_dual=self.declares_dual)
         for mine, its in _derivatives(made, self):
             memo[id(its)] = mine
@@ -78,9 +90,12 @@ class FieldCopies:
             "soa": self.soa,
             "kind": self.kind,
         }
-        place = (self.shape, self._order, self.origin) if self.placed else None
         declared = self.declares_grad, self.declares_dual
         fields = [self, *(its for _, its in _derivatives(self, self))]
+        if self.tree is not None:
+            found = [nonzeros(f.storage) for f in fields]
+            return _restored_in_tree, (type(self), form, self.node, self.origin, declared, found)
+        place = (self.shape, self._order, self.origin) if self.placed else None
         arrays = [f.to_numpy() for f in fields] if self.placed else []
         return _restored, (type(self), form, place, declared, arrays)
 
@@ -93,16 +108,45 @@ def _restored(
     arrays: list[Any],
 ) -> Field:
     """Make the field that was pickled."""
-    made = kind(**form)
-    if declared[0]:
-        made.add_grad()
-    if declared[1]:
-        made.add_dual()
+    made = _unplaced(kind, form, declared)
     if place is not None:
         shape, order, origin = place
         made.place(shape, order, origin=origin)
         for f, array in zip((made, *(f for f, _ in _derivatives(made, made))), arrays, strict=True):
             f.from_numpy(array)
+    return made
+
+
+def _restored_in_tree(
+    kind: type[Field],
+    form: dict[str, Any],
+    node: Any,
+    origin: tuple[int, ...],
+    declared: tuple[bool, bool],
+    found: list[Nonzeros],
+) -> Field:
+    """Make the field of a sparse tree that was pickled, or is copied, below a copy of its node."""
+    made = _unplaced(kind, form, declared)
+    node.place(made, offset=origin if any(origin) else None)
+    for f, values in zip((made, *(f for f, _ in _derivatives(made, made))), found, strict=True):
+        write_nonzeros(f, values)
+    return made
+
+
+def _in_copied_tree(f: Field, memo: dict[int, Any]) -> Field:
+    """Return a copy of a field of a sparse tree, below a copy of its node."""
+    if session.recorders:
+        raise refuse(
+            f.in_words(),
+            "a tape records, and it is in a sparse tree",
+            "copy it before the block; ds.clone(x) is a dense copy that the tape follows",
+        )
+    make, (kind, form, node, *rest) = f.__reduce_ex__(2)
+    # Copied once for all fields in it.
+    made: Field = make(kind, form, copy.deepcopy(node, memo), *rest)
+    made.given_name = ""
+    for mine, its in _derivatives(made, f):
+        memo[id(its)] = mine
     return made
 
 
@@ -130,12 +174,6 @@ def _owner_of(f: Field) -> tuple[Field | None, str]:
 def _check_copied(f: Field) -> None:
     if f.destroyed:
         f._not_placed()
-    if f.tree is not None:
-        raise refuse(
-            f.in_words(),
-            "it is in a sparse tree, and a copy would have no cells",
-            "ds.clone(x) makes a dense field of it, x.to_numpy() an array",
-        )
     if f.is_grad or f.is_dual:
         raise refuse(
             f.in_words(),

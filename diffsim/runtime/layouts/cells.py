@@ -16,6 +16,7 @@ import numpy as np
 from diffsim.ir.sparse import CHANGES, COUNT, LISTED, STATES, Level, Place
 from diffsim.ir.types import i32, i64, u8
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.nonzeros import Nonzeros, put
 from diffsim.runtime.session import session
 
 
@@ -109,6 +110,12 @@ class Cells:
         flat = self.state.storage.flat
         flat[CHANGES] = flat[LISTED] = flat[CHANGES] + 1
         flat[COUNT] = 0
+        self.note_changes(writer)
+
+    def replace(self, found: Nonzeros, writer: Any) -> None:
+        """Make other cells active (of a list: other lengths); whoever calls it sets elements."""
+        put(self.mask.storage, found)
+        self._changed()
         self.note_changes(writer)
 
     # ---- the active elements

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from diffsim.errors import FieldError, Span
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.public_names import PublicNames
@@ -30,6 +32,11 @@ class FieldsBuilder(Node, metaclass=PublicNames):
 
     def __init__(self) -> None:
         super().__init__(None, {}, "root")
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        """Copy with a sparse tree: into one that is not finalized."""
+        super().__reduce_ex__(protocol)
+        return FieldsBuilder, ()
 
     # Taichi's programs write dense(indices=...) of a builder, and dense(axes=...) of other nodes.
 

@@ -31,6 +31,7 @@ from diffsim.runtime.fields.display import summary
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.layouts.cells import Cells
+from diffsim.runtime.memory.nonzeros import Nonzeros, nonzeros
 from diffsim.runtime.memory.storage import Storage
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
@@ -90,7 +91,7 @@ def axes(*numbers: int) -> Axes:
     return Axes(*numbers)
 
 
-@entries("place __reduce_ex__ deactivate_all parent")
+@entries("place __copy__ __reduce_ex__ deactivate_all parent")
 @checked_methods("dense pointer hash bitmasked dynamic lazy_grad lazy_dual")
 class Node(Explained, NodeLike, metaclass=PublicNames):
     """A node of the tree: some axes with their sizes, inside another node.
@@ -153,13 +154,15 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
             at = axes.index(axis)
         return Cells(self.kind, axes, shape, above.cells, at, self.chunk)
 
+    def __copy__(self) -> Any:
+        raise _no_copy()
+
     def __reduce_ex__(self, protocol: object) -> Any:
-        """Refuse `copy`, `deepcopy` and `pickle`."""
-        raise refuse(
-            "a layout",
-            "fields have their places in it",
-            "make the same layout again where it is needed",
-        )
+        """Copy a sparse tree with its fields (`deepcopy`, `pickle`); refuse others, which fields leave."""
+        if not any(n.kind in SPARSE for n in (*self._path(), *self._within())):
+            raise _no_copy()
+        active = nonzeros(self.cells.mask.storage) if self.kind in SPARSE and self.cells else None
+        return _copied, (self.above, self.sizes, self.kind, self.chunk, active)
 
     def dense(self, axes: Axes, dimensions: object) -> Node:
         """Divide each element into a dense array.
@@ -328,11 +331,11 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         """Return the index of the first element of a field placed here."""
         if offset is None:
             return ()
-        if self.cells is not None:
+        if self.cells is not None and self.cells.level.list_axis is not None:
             raise FieldError(
-                "a field in a sparse tree has no offset",
+                "a field in a dynamic has no offset",
                 Span.of_caller(),
-                hint="indices below a sparse node count from 0: add the offset to them, x[i + 2]",
+                hint="lists and their elements count from 0: add the offset to the index, x[i + 2]",
             )
         return checked_offset(offset, shape)
 
@@ -492,6 +495,24 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         return tuple(sizes[a] for a in sorted(sizes))
 
 
+def _no_copy() -> ArgumentError:
+    return refuse(
+        "a layout",
+        "fields have their places in it",
+        "make the same layout again where it is needed",
+    )
+
+
+def _copied(
+    above: Node, sizes: dict[int, int], kind: str, chunk: int, active: Nonzeros | None
+) -> Node:
+    """Make the copy of a node, with the cells that are active."""
+    made = Node(above, sizes, kind, chunk)
+    if active is not None and made.cells is not None:
+        made.cells.replace(active, caller())
+    return made
+
+
 def _other_shape(f: Field, given: tuple[int, ...], shape: tuple[int, ...]) -> ArgumentError:
     what = "dual" if f.is_dual else "gradient"
     return FieldError(
@@ -519,6 +540,9 @@ class Root(Node):
         super().__init__(None, {}, "root")
         # At `ds.init` and `ds.reset` a program builds its tree anew.
         session.at_reset.append(self.forget)
+
+    def __copy__(self) -> Root:
+        return self
 
     def __reduce_ex__(self, protocol: object) -> str:
         """Copy and pickle by name: there is one root in each process."""

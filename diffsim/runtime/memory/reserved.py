@@ -91,11 +91,11 @@ class ReservedStorage(HostStorage):
     @property
     def resident(self) -> int:
         """How many bytes have pages."""
-        return sum(end - begin for begin, end in self._runs(0, self.layout.nbytes))
+        return sum(end - begin for begin, end in self.runs(0, self.layout.nbytes))
 
     # ---- pages
 
-    def _runs(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    def runs(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the runs of pages within a span that may hold anything but zeros, in bytes."""
         there = None if _DISCARD is None else _backed(self.address + begin, end - begin)
         if there is None:
@@ -150,7 +150,7 @@ class ReservedStorage(HostStorage):
         kind = np.dtype(dtype or self.layout.dtype.numpy)
         flat = np.zeros(self.layout.nbytes // self.layout.dtype.bytes, kind)
         width = self.layout.dtype.bytes
-        for begin, end in self._runs(0, self.layout.nbytes):
+        for begin, end in self.runs(0, self.layout.nbytes):
             flat[begin // width : end // width] = self.scalars[begin // width : end // width]
         view = np.ndarray(
             self.array.shape,
@@ -191,7 +191,7 @@ class ReservedStorage(HostStorage):
 
     def may_be_nonzero(self) -> bool:
         wait()
-        return any(self.bytes[a:b].any() for a, b in self._runs(0, self.layout.nbytes))
+        return any(self.bytes[a:b].any() for a, b in self.runs(0, self.layout.nbytes))
 
     def snapshot(self, part: Part = WHOLE, into: Any = None) -> Any:
         span = self._span(part)
@@ -200,7 +200,7 @@ class ReservedStorage(HostStorage):
         wait()
         made = into if isinstance(into, PageCopy) else PageCopy(*span, [])
         made.begin, made.end = span
-        made.pieces = [(a, self.bytes[a:b].copy()) for a, b in self._runs(*span)]
+        made.pieces = [(a, self.bytes[a:b].copy()) for a, b in self.runs(*span)]
         return made
 
     def copier(self, into: Any, part: Part = WHOLE) -> Callable[[], None]:
