@@ -14,6 +14,11 @@ pytestmark = pytest.mark.usefixtures("cpu")
 PLACES = ["i", "j", "i + 1", "j + 1", "n", "0", "1", "k", "i - j + 3"]
 
 
+def same_element(a, b):
+    """Whether two indices meet; a whole vector meets each of its components."""
+    return all(i == j for i, j in zip(a, b, strict=False))
+
+
 def rivals(kernel, counted, args=()):
     """For each access: whether another lane touches an element of it by one of those that count."""
     found = {}
@@ -21,7 +26,8 @@ def rivals(kernel, counted, args=()):
     others = [a for a in done if a.stmt in counted]
     for a in done:
         meets = any(
-            o.stmt.mem is a.stmt.mem and o.element == a.element and o.lane != a.lane for o in others
+            o.stmt.mem is a.stmt.mem and o.lane != a.lane and same_element(o.element, a.element)
+            for o in others
         )
         found[a.stmt] = found.get(a.stmt, False) or meets
     return found
@@ -30,11 +36,18 @@ def rivals(kernel, counted, args=()):
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_own_no_other_lane_touches(seed):
     random = Random(seed)
-    x = ds.field(ds.f32, shape=(12, 12))
+    has_components = seed % 2 == 1
+    x = (
+        ds.Vector.field(2, ds.f32, shape=(12, 12))
+        if has_components
+        else ds.field(ds.f32, shape=(12, 12))
+    )
     lines = []
     for k in range(4):
         at = ", ".join(random.choice(PLACES) for _ in range(2))
-        lines.append(f"            x[{at}] {random.choice(['=', '+=', '='])} {k}.0 + x[{at}]\n")
+        component = random.choice(["", "[0]", "[1]", "[k]"]) if has_components else ""
+        one = f"x[{at}]{component}"
+        lines.append(f"            {one} {random.choice(['=', '+=', '='])} {k}.0 + {one}\n")
     body = "    for i, j in ds.ndrange(3, 2):\n        for k in range(2):\n" + "".join(lines)
     kernel = ir_of(body, x=x)
     (task,) = kernel.tasks
@@ -77,6 +90,16 @@ def test_rows_of_constants_are_told_apart():
     (task,) = kernel.tasks
     ownership = written_by_others(task)
     assert [ownership.is_own(s) for s in accesses_of(task)] == [False, False, True]
+
+
+def test_components_are_told_apart():
+    """Neighbours add to different components; a whole vector meets both."""
+    x = ds.Vector.field(2, ds.f32, shape=12)
+    body = "    for i in range(1, 9):\n        x[i - 1][0] += 1.0\n        x[i + 1][1] += 2.0\n"
+    (task,) = ir_of(body, x=x).tasks
+    assert all(map(written_by_others(task).is_own, accesses_of(task)))
+    (task,) = ir_of(body + "        x[i] = ds.Vector([1.0, 2.0])\n", x=x).tasks
+    assert not any(map(written_by_others(task).is_own, accesses_of(task)))
 
 
 def test_loads_of_what_nobody_writes_are_own():

@@ -8,7 +8,7 @@ from diffsim.ir.nodes import Atomic, Mem, Store, Task
 from diffsim.passes.analysis.affine import element_of, task_definitions
 from diffsim.passes.analysis.dependence import Access, accesses_of
 from diffsim.passes.analysis.once import once
-from diffsim.passes.analysis.regions import Region, RegionMap, region_of
+from diffsim.passes.analysis.regions import Region, RegionMap, region_of_index
 
 AxisPositions = tuple[frozenset[tuple[int, int]], ...]
 """For each axis of a task: where in an index it is, and which constant is added to it there."""
@@ -26,8 +26,7 @@ class Ownership:
         self._definitions = task_definitions(task)
         found: dict[Mem, list[tuple[Region, AxisPositions]]] = {}
         for s in accesses:
-            region = region_of(s, self._definitions)
-            found.setdefault(s.mem, []).append((region, self._positions(s)))
+            found.setdefault(s.mem, []).append((self._region(s), self._positions(s)))
         self._rivals = {mem: RegionMap(positions) for mem, positions in found.items()}
         self._common: dict[tuple[Mem, Region], AxisPositions | None] = {}
 
@@ -36,8 +35,12 @@ class Ownership:
         # A serial task has one lane, and scratch belongs to a lane by construction.
         if not self._axes or s.mem.kind == "scratch" or s.mem not in self._rivals:
             return True
-        common = self._common_positions(s.mem, region_of(s, self._definitions))
+        common = self._common_positions(s.mem, self._region(s))
         return common is None or all(map(frozenset.intersection, self._positions(s), common))
+
+    def _region(self, s: Access) -> Region:
+        """Return where an access stays, components included: f[i - 1][0] and f[i + 1][1] never meet."""
+        return region_of_index(s.index, self._definitions)
 
     def _common_positions(self, mem: Mem, region: Region) -> AxisPositions | None:
         """Return the positions shared by all accesses that may touch this region; None: there are none."""
