@@ -176,6 +176,53 @@ def test_neighbours_by_computed_index_vectors(cpu):
     np.testing.assert_allclose(y.to_numpy(), expected, rtol=1e-5)
 
 
+def test_grouped_ranges_are_unrolled(cpu):
+    """Their vectors are constants, which choose items of lists; no loop is left for the rules."""
+    ds = cpu
+    x, y = (ds.field(ds.f64, shape=n, needs_grad=True) for n in (6, 4))
+    centre = ds.field(ds.i32, shape=())
+
+    @ds.kernel
+    def weigh():
+        for i in range(1, 5):
+            w = [x[i] ** 2, 3.0, x[i]]
+            total = ds.f64(0)
+            for d in ds.static(ds.grouped(ds.ndrange((-1, 2), 2))):
+                weight = w[d[0] + 1]
+                if ds.static(d.y > 0):
+                    weight *= 2
+                total += weight * x[i + d[0]]
+            y[i - 1] = total
+
+    a = np.random.default_rng(0).random(6)
+    x.from_numpy(a)
+    weigh()
+    inner = a[1:5]
+    value = 3 * inner**2 * a[:4] + 9 * inner + 3 * inner * a[2:]
+    np.testing.assert_allclose(y.to_numpy(), value)
+    y.grad.fill(1)
+    weigh.grad()
+    expected = np.zeros(6)
+    expected[1:5] += 6 * inner * a[:4] + 9 + 3 * a[2:]
+    expected[:4] += 3 * inner**2
+    expected[2:] += 3 * inner
+    np.testing.assert_allclose(x.grad.to_numpy(), expected)
+
+    @ds.kernel
+    def unknown():
+        for d in ds.static(ds.grouped(ds.ndrange(centre[None], 2))):
+            y[d[0]] = 1.0
+
+    @ds.kernel
+    def over_a_field():
+        for d in ds.static(ds.grouped(x)):
+            y[d[0]] = 1.0
+
+    for kernel, words in (unknown, "only at run time"), (over_a_field, "only ranges"):
+        with pytest.raises(ds.KernelSyntaxError, match=words):
+            kernel()
+
+
 def test_continue_in_a_parallel_loop(cpu):
     ds = cpu
     x = ds.field(ds.i32, shape=20)

@@ -76,16 +76,8 @@ def _static(
             "ds.static of a value that is known only at run time",
             "leave ds.static out, or make it a constant, a field's shape or a ds.template() argument",
         )
-    # A box with constant bounds can be unrolled: all its index tuples are known.
-    if isinstance(thing, iteration_spaces.NdRange):
-        try:
-            return iteration_spaces.Static(list(thing))
-        except TypeError:
-            raise cx.syntax(
-                node,
-                "a box with bounds known only at run time cannot be unrolled",
-                "leave ds.static out",
-            ) from None
+    if isinstance(thing, (iteration_spaces.NdRange, iteration_spaces.Grouped)):
+        return iteration_spaces.Static(_indices_of(cx, node, thing))
     if isinstance(thing, Matrix):
         return iteration_spaces.Static(list(thing))
     if is_any_field(thing):  # another name for it: `a = ds.static(self.position)`
@@ -107,6 +99,27 @@ def _static(
         return iteration_spaces.Static(items)
     return thing
 
+
+def _indices_of(
+    cx: TranslationContext,
+    node: ast.Call,
+    box: iteration_spaces.NdRange | iteration_spaces.Grouped,
+) -> list[Any]:
+    """Return the indices of a box with constant bounds: tuples, or vectors if they are grouped."""
+    inner = box.inner if isinstance(box, iteration_spaces.Grouped) else box
+    if not isinstance(inner, iteration_spaces.NdRange):
+        raise cx.syntax(node, "only ranges can be unrolled, ds.ndrange among them", _NO_STATIC)
+    try:
+        indices = list(inner)
+    except TypeError:
+        raise cx.syntax(
+            node, "a box with bounds known only at run time cannot be unrolled", _NO_STATIC
+        ) from None
+    # Constants, as in Taichi: an element of such a vector may choose an item of a list.
+    return indices if box is inner else [Matrix(list(index)) for index in indices]
+
+
+_NO_STATIC = "leave ds.static out"
 
 static = Intrinsic(
     "static",
