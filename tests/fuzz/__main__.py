@@ -25,6 +25,7 @@ from tests.fuzz import (
     by_hand,
     captured,
     complex_steps,
+    components,
     constructs,
     cuda,
     decomposed,
@@ -93,6 +94,11 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         options = {"arch": arch, "debug": seed % 64 == 1}
         return sparse_trees.make(seed), [
             ("sparse trees", functools.partial(sparse_trees.verdict, seed=seed, **options))
+        ]
+    if seed % 32 == 23:
+        arch = ds.python if seed % 256 == 23 else ds.cpu
+        return components.make(seed), [
+            ("components", functools.partial(components.verdict, seed=seed, arch=arch))
         ]
     if seed % 32 == 9:
         ways = [(k, functools.partial(solves.verdict, seed=seed, way=k)) for k in solves.WAYS]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from tests.fuzz import components
 
 pytestmark = pytest.mark.usefixtures("quick_code")
 
@@ -185,3 +186,8 @@ def test_refusals(fields):
     ]:
         with pytest.raises(ds.DiffsimError, match=message):
             wrong()
+
+
+@pytest.mark.parametrize("seed", [1007, 1015])
+def test_random_programs(seed):
+    assert components.verdict(components.make(seed), seed) == "right"
