@@ -38,6 +38,7 @@ from tests.fuzz import (
     hessians,
     launches,
     neighbours,
+    networks,
     nonfinite,
     numbers,
     programs,
@@ -119,6 +120,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 32 == 19:
         return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
+    if seed % 32 == 23:
+        return networks.make(seed), [("networks", functools.partial(networks.verdict, seed=seed))]
     if seed % 32 == 17:
         return repeatable.make(seed), [
             ("replays", functools.partial(repeatable.verdict, seed=seed))

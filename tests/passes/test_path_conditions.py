@@ -15,6 +15,7 @@ from tests.support.trace import ir_of, trace
 pytestmark = pytest.mark.usefixtures("cpu")
 
 BOX = "for i, j in ds.ndrange(4, 4):\n"
+MASKS = ("n", "m", "m", "2", "6", "-4", "(n ^ 1)", "(1 << (m & 3))")
 ARGS = ((0, 2), (1, 3), (5, -1))
 
 
@@ -44,6 +45,7 @@ class Maker:
                 f"({a} % {k})",
                 f"({a} - {k} * ({a} // {k}))",
                 f"({a} & {r.choice([1, 3])})",
+                f"({a} {r.choice('&|^')} {r.choice(MASKS)})",
                 f"({a} >> 1)",
                 f"({a} << 1)",
                 f"max({a}, {b})",
@@ -211,6 +213,45 @@ def made(body):
         ("for i in range(1, 9):\n    if (i + m) % 2 == n:\n        y[i] = y[i - 1]", True),
         ("for i in range(1, 9):\n    if (i + m) % 3 == n:\n        y[i] = y[i - 1]", False),
         ("for i in range(64):\n    y[i * 100000007 % 7] = 1", False),
+        # Pairs of a permutation network: no number is x ^ m of two, and x ^ m ^ m is x.
+        (
+            "for i in range(64):\n    o = i ^ n\n    if o > i:\n        y[i] = y[o]\n        y[o] = 1",
+            True,
+        ),
+        (
+            "for i in range(64):\n    o = n ^ i\n    if o >= i:\n        y[i] = 1\n        y[o] = 1",
+            True,
+        ),
+        (
+            "for i in range(64):\n    o = i ^ n\n    if o != i:\n        y[i] = y[o]\n        y[o] = 1",
+            False,
+        ),
+        ("for i in range(64):\n    o = i ^ n\n    if o > i:\n        y[i] = y[i ^ m]", False),
+        ("for i in range(64):\n    o = i ^ n\n    if o > i:\n        y[o + 1] = y[i]", False),
+        ("for i in range(64):\n    o = i ^ (i + 1)\n    if o > i:\n        y[o] = y[i]", False),
+        ("for i in range(64):\n    o = i ^ y[100]\n    if o > i:\n        y[o] = y[i]", False),
+        ("for i in range(64):\n    if i & n == 0:\n        y[i] = 1\n        y[i + n] = 2", True),
+        ("for i in range(64):\n    if i & n == 0:\n        y[i] = 1\n        y[i | n] = 2", True),
+        ("for i in range(64):\n    if i & n == 1:\n        y[i] = 1\n        y[i + n] = 2", False),
+        ("for i in range(64):\n    if i & n == 0:\n        y[i] = 1\n        y[i + m] = 2", False),
+        (
+            "for i in range(64):\n    o = i ^ (1 << n)\n    if i < o:\n        y[i] = y[o]\n        y[o] = 1",
+            True,
+        ),
+        ("for i in range(64):\n    if i & (1 << n) == 0:\n        y[i] = y[i | (1 << n)]", True),
+        ("for i in range(64):\n    y[(i ^ n) ^ n] = y[i]", True),
+        ("for i in range(64):\n    y[i ^ n] = 1", True),
+        ("for i in range(64):\n    y[i & n] = 1", False),
+        ("for i in range(64):\n    y[i | n] = 1", False),
+        # Constant masks are quotients.
+        ("for i in range(64):\n    if i & 4 == 0:\n        y[i] = y[i + 4]", True),
+        (
+            "for i in range(64):\n    if i // 4 % 2 == 0:\n        y[i] = y[i ^ 4]\n        y[i | 4] = 1",
+            True,
+        ),
+        ("for i in range(64):\n    if i & 4 == 0:\n        y[i] = y[i + 2]", False),
+        ("for i in range(64):\n    y[i & -8] = y[i]", False),
+        ("for i in range(64):\n    y[(i & 56) + (i & 7)] = 1", True),
         # Bounds, and single lanes.
         ("for i in range(16):\n    if i >= 8:\n        y[i] = y[i - 8]", True),
         ("for i in range(16):\n    if i >= 7:\n        y[i] = y[i - 8]", False),

@@ -11,13 +11,14 @@ is known of the others: with k from 0 to 2 the distance of i can only be 0. Some
 whole numbers at all (the GCD test). An index without an affine form gives no equation.
 
 Where this does not decide, a system of all that is known is asked (`integer_system.py`): the equations, the
-bounds of the loops, what quotients and remainders are (`index_forms.py`), and the conditions of the branches
-around the accesses (`path_conditions.py`).
+bounds of the loops, what quotients, remainders and masks are (`index_forms.py`), and the conditions of the
+branches around the accesses (`path_conditions.py`).
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 
@@ -33,11 +34,12 @@ from diffsim.passes.analysis.affine import (
     plus,
     times,
 )
-from diffsim.passes.analysis.index_forms import index_forms
+from diffsim.passes.analysis.index_forms import MaskedNumber, index_forms
 from diffsim.passes.analysis.integer_system import IntegerSystem, Linear, combined
 from diffsim.passes.analysis.path_conditions import path_conditions
 
 _ROUNDS = 4  # of narrowing; each passes what one equation has shown on to the others
+_MOST_MASKED = 3  # numbers under masks whose consequences are drawn
 
 Access = Load | Store | Atomic
 
@@ -172,29 +174,53 @@ class AccessPair:
         sides = [conditions.of(access) for access in self._accesses]
         if not self._equations and not any(s.zero or s.nonzero for s in sides):
             return None
-        system = IntegerSystem()
+        system, variables = IntegerSystem(), dict[Value, None]()
         for side, found in enumerate(sides):
             indices = [pair[side] for pair in self._equations]
-            limits = self._limits([*indices, *found.zero, *found.least, *found.nonzero])
+            reached = self._reached([*indices, *found.zero, *found.least, *found.nonzero])
+            limits = [limit for v in reached for limit in self._forms.limits.get(v, ())]
             system.zero += [self._named(f, side) for f in found.zero]
             system.least += [self._named(f, side) for f in (*found.least, *limits)]
             system.nonzero += [self._named(f, side) for f in found.nonzero]
+            variables.update(reached)
         system.zero += [
             combined(self._named(x, 0), self._named(y, 1), -1) for x, y in self._equations
         ]
+        masked = [m for m in self._forms.masked if not variables.keys().isdisjoint(m.shared)]
+        if masked:
+            system.add_consequences(list(self._of_masks(masked[:_MOST_MASKED])))
         return system
 
-    def _limits(self, forms: Iterable[AffineForm]) -> list[AffineForm]:
-        """Return what the quotients in some forms are, and those in these."""
-        found: list[AffineForm] = []
-        open_, seen = list(forms), set[Value]()
+    def _reached(self, forms: Iterable[AffineForm]) -> dict[Value, None]:
+        """Return the variables in some forms, and those that quotients among them are made of."""
+        open_, seen = list(forms), dict[Value, None]()
         while open_:
             for v in open_.pop():
-                if v is not None and v not in seen and v in self._forms.limits:
-                    seen.add(v)
-                    open_ += self._forms.limits[v]
-                    found += self._forms.limits[v]
-        return found
+                if v is not None and v not in seen:
+                    seen[v] = None
+                    open_ += self._forms.limits.get(v, ())
+        return seen
+
+    def _of_masks(self, masked: list[MaskedNumber]) -> Iterator[tuple[Linear, Linear]]:
+        """Yield what is 0 if another form is 0, for numbers under the same mask.
+
+        x -> x & m is a function, x -> x ^ m one that is its own inverse: no two numbers have the same x ^ m,
+        and if y is x ^ m, then x is y ^ m.
+        """
+
+        def difference(a: AffineForm, one: int, b: AffineForm, other: int) -> Linear:
+            return combined(self._named(a, one), self._named(b, other), -1)
+
+        both = [(m, side) for m in masked for side in (0, 1)]
+        for (a, one), (b, other) in itertools.combinations(both, 2):
+            if a.mask == b.mask:
+                same = difference(a.number, one, b.number, other)
+                yield same, difference(a.shared, one, b.shared, other)
+                yield difference(a.exclusive, one, b.exclusive, other), same
+                swapped = difference(a.exclusive, one, b.number, other)
+                back = difference(b.exclusive, other, a.number, one)
+                yield swapped, back
+                yield back, swapped
 
     def _named(self, form: AffineForm, side: int) -> Linear:
         """Return a form with the variables of one access."""

@@ -6,14 +6,20 @@ A quotient by a positive constant is a variable of its own, bound to its dividen
 
 So an index that takes a flattened loop apart is affine, and adds up to the loop's variable again. The
 greatest or least of two numbers is such a variable too, with a bound from each of them.
+
+The bits that a number shares with a mask, N = i & m, are a difference of quotients if the mask is a constant,
+and a variable if it is another number that is the same in all lanes. The other two operations follow from it:
+
+    i | m = i + m - N          i ^ m = i + m - 2 N
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from diffsim.ir.nodes import Const, Task, Value, While
+from diffsim.ir.nodes import Arg, Const, Dim, Task, Value, While
 from diffsim.ir.traversal import statements
 from diffsim.ir.types import i64
 from diffsim.passes.analysis.affine import ANY, AffineForm, AffineForms, Interval, plus, times
@@ -22,6 +28,26 @@ from diffsim.passes.analysis.integer_system import combined
 from diffsim.passes.analysis.once import once
 
 _LEAST_WRAPPING = 128  # narrower sums than of 8 bits there are none
+_MOST_RUNS = 4  # of ones in a constant mask; each has two quotients
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedNumber:
+    """A number and a mask that is the same in all lanes: `shared` are the bits of both, number & mask."""
+
+    number: AffineForm
+    mask: AffineForm
+    shared: AffineForm
+
+    @property
+    def either(self) -> AffineForm:
+        """Number | mask."""
+        return combined(combined(self.number, self.mask, 1), self.shared, -1)
+
+    @property
+    def exclusive(self) -> AffineForm:
+        """Number ^ mask."""
+        return combined(self.either, self.shared, -1)
 
 
 @once
@@ -36,6 +62,7 @@ class IndexForms(AffineForms):
     Attributes:
         limits: for each variable that is no loop's, the forms that are 0 or more because of what it is.
         counters: the counters of while loops, which are variables of loops too.
+        masked: the numbers that a mask is applied to.
     """
 
     def __init__(self, task: Task) -> None:
@@ -51,6 +78,10 @@ class IndexForms(AffineForms):
         self._fitting: dict[tuple[Value, tuple[int, ...]], bool] = {}
         self._dividends: dict[Value, tuple[AffineForm, int]] = {}
         self._quotients: dict[tuple[frozenset[tuple[Value | None, int]], int], Value] = {}
+        self.masked: list[MaskedNumber] = []
+        self._shared: dict[Value, AffineForm] = {}
+        self._launch_wide_ops: dict[Value, Value | None] = {}
+        self._same_ops: dict[object, Value] = {}
 
     def exact(self, v: Value, component: tuple[int, ...] = ()) -> AffineForm | None:
         """Return the affine form of a number as the program computes it, which may wrap around.
@@ -96,7 +127,9 @@ class IndexForms(AffineForms):
         """Return the loops that the number depends on."""
         found: set[Value] = set()
         for v in form:
-            if v in self.limits:
+            if v in self._shared:
+                found |= self.loops_of(self._shared[v])
+            elif v in self.limits:
                 for limit in self.limits[v]:
                     found |= self.loops_of({w: n for w, n in limit.items() if w is not v})
             elif v in self.ranges:
@@ -109,6 +142,10 @@ class IndexForms(AffineForms):
         if found is not None or let is None or not v.type.is_int or len(let.args) != 2:
             return found
         name, parts = let.op.name, [(x, component if x.type.shape else ()) for x in let.args]
+        if name in ("bit_and", "bit_or", "bit_xor"):
+            found = self._masked(name, parts)
+            if found is not None:
+                return found
         a, b = (self.exact(*part) for part in parts)
         if a is None and name in ("mod", "bit_and"):
             return self._last_bits(name, *(self.form(*part) for part in parts))
@@ -125,10 +162,81 @@ class IndexForms(AffineForms):
             return combined(a, {self._quotient(a, n): 1}, -n)
         if name in ("shr", "int_shr") and 0 <= n < v.type.scalar.bits:
             return {self._quotient(a, 1 << n): 1}
-        # In two's complement the last bits are the remainder, of negative numbers too.
-        if name == "bit_and" and n > 0 and not n & (n + 1):
-            return combined(a, {self._quotient(a, n + 1): 1}, -n - 1)
         return None
+
+    def _masked(self, name: str, parts: list[tuple[Value, tuple[int, ...]]]) -> AffineForm | None:
+        """Return a number & mask, | mask or ^ mask."""
+        for k in (1, 0):
+            mask, number = self._launch_wide(*parts[k]), self.exact(*parts[1 - k])
+            if mask is not None and number is not None:
+                m = self._with_mask(number, mask)
+                return {"bit_and": m.shared, "bit_or": m.either, "bit_xor": m.exclusive}[name]
+        return None
+
+    def _with_mask(self, number: AffineForm, mask: AffineForm) -> MaskedNumber:
+        for m in self.masked:
+            if m.number == number and m.mask == mask:
+                return m
+        shared = None if set(mask) - {None} else self._shared_bits(number, mask.get(None, 0))
+        if shared is None:
+            shared = {self._shared_variable(number, mask): 1}
+        self.masked.append(MaskedNumber(number, mask, shared))
+        return self.masked[-1]
+
+    def _shared_variable(self, number: AffineForm, mask: AffineForm) -> Value:
+        """Return the variable of number & mask."""
+        v = Value(i64, "shared")
+        self.ranges[v], self._shared[v] = ANY, number
+        limits: list[AffineForm] = []
+        for form in (number, mask):
+            # Bits of a number that is not negative are from 0 to that number.
+            if self.interval(form)[0] >= 0:
+                limits += [{v: 1}, combined(form, {v: 1}, -1)]
+        self.limits[v] = tuple(limits)
+        return v
+
+    def _shared_bits(self, form: AffineForm, mask: int) -> AffineForm | None:
+        """Return form & mask for a constant mask, of few runs of ones."""
+        if mask < 0:
+            rest = self._shared_bits(form, ~mask)
+            return None if rest is None else combined(form, rest, -1)
+        runs = list(_runs(mask))
+        total: AffineForm = {}
+        # In two's complement the bits from b on are the quotient by 2^b, of negative numbers too.
+        for first, end in runs if len(runs) <= _MOST_RUNS else ():
+            above: AffineForm = {self._quotient(form, 1 << first): 1} if first else form
+            beyond: AffineForm = {self._quotient(form, 1 << end): 1}
+            total = combined(combined(total, above, 1 << first), beyond, -(1 << end))
+        return total if len(runs) <= _MOST_RUNS else None
+
+    def _launch_wide(self, v: Value, component: tuple[int, ...]) -> AffineForm | None:
+        """Return a number that is the same in all lanes, as an operand of an op; None if it is not."""
+        form = self.exact(v, component)
+        if form is not None:
+            return None if self.loops_of(form) else form
+        op = None if v.type.shape else self._launch_wide_op(v)
+        return None if op is None else {op: 1}
+
+    def _launch_wide_op(self, v: Value) -> Value | None:
+        """Return one value for all that are computed of arguments and constants in the same way."""
+        if v not in self._launch_wide_ops:
+            self._launch_wide_ops[v] = self._compute_launch_wide(v)
+        return self._launch_wide_ops[v]
+
+    def _compute_launch_wide(self, v: Value) -> Value | None:
+        if isinstance(v, (Arg, Dim)):
+            return v
+        let = self._definitions.get(v)
+        if isinstance(v, Const):
+            key: object = v.type, v.value
+        elif let is None:
+            return None
+        else:
+            args = [self._launch_wide_op(a) for a in let.args]
+            if None in args:
+                return None
+            key = let.op, v.type, tuple(args)
+        return self._same_ops.setdefault(key, v)
 
     def _last_bits(
         self, name: str, a: AffineForm | None, b: AffineForm | None
@@ -186,6 +294,20 @@ def _range_limits(v: Value, numbers: Interval) -> list[AffineForm]:
     """Return what follows from the numbers that a variable takes: rounded, this says more than the rest."""
     ends = zip((1, -1), numbers, strict=True)
     return [{v: sign, None: int(-sign * end)} for sign, end in ends if not math.isinf(end)]
+
+
+def _trailing_zeros(n: int) -> int:
+    return (n & -n).bit_length() - 1
+
+
+def _runs(mask: int) -> Iterator[tuple[int, int]]:
+    """Yield the runs of ones in a number: their first bit, and the one after the last."""
+    at = 0
+    while mask >> at:
+        first = at = at + _trailing_zeros(mask >> at)
+        while mask >> at & 1:
+            at += 1
+        yield first, at
 
 
 def _counted(counter: Counter) -> Interval:

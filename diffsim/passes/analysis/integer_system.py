@@ -47,6 +47,19 @@ class IntegerSystem:
         """Return the system with one more form that is 0 or more."""
         return IntegerSystem(self.zero, [*self.least, form], self.nonzero)
 
+    def add_consequences(self, rules: list[tuple[Linear, Linear]]) -> None:
+        """Add the second form of each rule as 0 if the first one is, because of the equations."""
+        while rules:
+            # Whatever is 0 in all solutions has no variable left when the equations are solved.
+            solved = _solve(self.zero, [given for given, _ in rules])
+            if solved is None:
+                return
+            found = [not any(form.values()) for form in solved]
+            self.zero += [then for (_, then), is_zero in zip(rules, found, strict=True) if is_zero]
+            if not any(found):
+                return
+            rules = [r for r, is_zero in zip(rules, found, strict=True) if not is_zero]
+
     def is_empty(self) -> bool:
         """Whether the system certainly has no solution."""
         # A number that is not 0 is above or below it; too many cases are left out, which is sound.
