@@ -265,6 +265,8 @@ class _Estimate:
         """The cost to a lane of an access that it makes together with others."""
         self.by_lane: list[For] = []
         """Loops whose own iterations make better vectors than the lanes do."""
+        self.at_work = 1.0
+        """The part of the lanes that take the branch."""
 
     def block(self, block: Block) -> tuple[float, float]:
         scalar = simd = 0.0
@@ -287,16 +289,20 @@ class _Estimate:
         if isinstance(s, Atomic):
             return self.atomic(s)
         if isinstance(s, If):
-            sides = [self.block(b) for b in (s.then, s.orelse)]
-            # A divergent branch runs both sides under masks; a uniform one runs one side, taken as
-            # equally likely.
-            simd = sum(t for _, t in sides)
-            if s.cond not in self.divergent:
-                simd /= 2
-            return sum(a for a, _ in sides) / 2, simd
+            return self.branch(s)
         if isinstance(s, (For, While)):
             return self.loop(s)
         return 0, 0
+
+    def branch(self, s: If) -> tuple[float, float]:
+        """Estimate a branch, both sides of which are taken as equally likely."""
+        divergent, before = s.cond in self.divergent, self.at_work
+        # A divergent branch runs both sides under masks, but updates of single lanes in those at work alone.
+        self.at_work = before / 2 if divergent else before
+        sides = [self.block(b) for b in (s.then, s.orelse)]
+        self.at_work = before
+        simd = sum(t for _, t in sides)
+        return sum(a for a, _ in sides) / 2, simd if divergent else simd / 2
 
     def atomic(self, s: Atomic) -> tuple[float, float]:
         """Estimate an update: plain or atomic, to one element, adjacent ones, or any."""
@@ -311,8 +317,8 @@ class _Estimate:
         if step == 0 and s.op == "add":
             return _LANES * cost, _SLOT_ADD_COST if s in self.meeting else 10 + cost
         if s in self.together and cost == 2:
-            return _LANES * cost, 1 + _LANES * cost * self.together[s]
-        return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
+            return _LANES * cost, 1 + _LANES * cost * self.together[s] * self.at_work
+        return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3) * self.at_work
 
     def share(self, group: Neighbours) -> float:
         """Return the part of one access that each of a group costs."""
