@@ -59,7 +59,7 @@ ROOMS = """
     passes/instrument passes
     backends/native backends/llvm backends/simd backends/simt backends/cpu backends/cuda backends
     runtime/memory runtime runtime/cpu runtime/cuda runtime/python
-    runtime/fields runtime/layouts runtime/observe runtime/kernels
+    runtime/fields runtime/layouts runtime/observe runtime/numbering runtime/kernels
     ad/record ad/pictures ad/checks ad/reverse ad/repeat ad/replay ad/schedules ad
     ad/jacobians ad/hessians ad/implicit
     bridges

@@ -163,6 +163,7 @@ class BackwardPass:
             raise error from None
         finally:
             session.passes.discard(this_thread)
+            session.unknown_until = session.clock
 
     def _run_natively(self, steady: Steady, loss: Field) -> None:
         """Run the pass of a long record that has been written over."""
@@ -192,6 +193,7 @@ class BackwardPass:
             raise error from None
         finally:
             session.passes.discard(this_thread)
+            session.unknown_until = session.clock
             if session.options.kernel_profiler:
                 self._passes = (*self._passes, (clock, session.clock))
 

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -74,6 +75,8 @@ vulkan = metal = opengl = gles = dx11 = dx12 = amdgpu = gpu
 
 
 _this_thread = threading.get_ident
+_MOST_WRITTEN = 1 << 12
+"""Writes from Python that are remembered for `kernel.grad`."""
 _NOBODY: dict[int, Recorder] = {}  # never changed, as any dictionary of recorders
 
 
@@ -87,6 +90,9 @@ class Session:
         alone: the same where a single one records, else nothing.
         witnesses: the numbers of threads, and what hears there what other threads write.
         passes: the threads that run a backward pass.
+        written: the last writes from Python: the clock's reading, the number of the field, the row, the index
+            of the element (... for all), its value (None: unknown), and who wrote it.
+        unknown_until: the last reading at which fields may have changed without a note, or been set back.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient, lent or declared. Each change is counted, and so are new
             generations, and fields that other libraries see: by this count one can tell whether what was
@@ -111,6 +117,10 @@ class Session:
         self.alone = self.recorders
         self.witnesses: list[tuple[int, Witness]] = []
         self.passes: set[int] = set()
+        self.written: deque[tuple[int, int, int | None, Any, Any, Any]] = deque(
+            maxlen=_MOST_WRITTEN
+        )
+        self.unknown_until = 0
         self._changing = locks.rlock()  # a signal handler may record, too
         self.own = of_threads()
         self.generation = 0
@@ -552,6 +562,7 @@ def reset() -> None:
     show_tracebacks()
     session.use(None)
     session.generation += 1
+    session.unknown_until = session.clock
     session.with_grad.changes += 1
     # Tapes that were recording find that their session is gone (`ad/checks/integrity.py`).
     session.recorders = session.alone = {}

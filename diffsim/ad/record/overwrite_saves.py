@@ -22,6 +22,7 @@ from diffsim.runtime.fields.contents import active_set, check_active
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.memory.storage import Part, StridedSpan, snapshot_address
+from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
@@ -107,6 +108,7 @@ class Saved(Entry):
         self.box[0].storage.restore(self.data, _part(self.box))
         field, row = self.box
         field.versions.restore(row, self.versions)
+        session.unknown_until = session.clock
         check_active(field, self._active)
 
     def boxes(self) -> Iterator[Box]:

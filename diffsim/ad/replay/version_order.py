@@ -68,7 +68,7 @@ def apply_stamps(stamps: list[Stamp], readings: int) -> int:
     # The clock moves on by as many readings as single launches would have taken, so later comparisons
     # hold.
     base = session.clock
-    session.clock = base + readings
+    session.clock = session.unknown_until = base + readings
     for stamp in stamps:
         stamp.apply(base)
     return base

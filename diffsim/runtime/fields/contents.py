@@ -62,7 +62,7 @@ class WholeContents:
         else:
             fill(element_of(self, val) if self.element else scalar_of(self, val))
             dirty = bool(np.any(np.asarray(val.entries if isinstance(val, Matrix) else val)))
-        self._touch()
+        self._touch(None, ..., val)
         # Zeros need no clearing by the next backward pass, unless others may write to them.
         self.versions.overwritten(dirty=dirty or self._exported)
         if tape:
@@ -166,6 +166,7 @@ class WholeContents:
                 self._flat[0] = 0
             session.clock = now = session.clock + 1
             self.versions.cleared(now, dirty=self._exported)  # by no statement of the user's
+            session.written.append((now, self.number, None, ..., 0.0, None))
 
     def spoil(self: Any) -> None:
         """Set all elements to NaN, without an entry on a tape."""

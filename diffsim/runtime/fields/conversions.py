@@ -310,7 +310,8 @@ def set_row(field: Field, row: tuple[int, ...], value: object) -> None:
     if not isinstance(storage, HostStorage):
         storage.from_numpy(here)
     axis = field.versions.axis
-    field._touch(row[axis] if axis is not None and axis < len(row) else None)
+    known = axis is not None and axis < len(row)
+    field._touch(field.versions.row_at(row) if known else None)
     if field.tree is not None and not field.is_grad:
         cells, place = field.tree
         for index in np.ndindex(*rest):

@@ -65,6 +65,7 @@ from diffsim.runtime.session import session
 from diffsim.runtime.variable_names import name_of
 from diffsim.tracebacks import IS_OWN, entries, entry
 
+_note = session.written.append
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
 _numbers = itertools.count()
 _PUBLIC = (
@@ -477,8 +478,11 @@ class Field(
 
     # ---- writes from Python
 
-    def _touch(self, row: int | None = None) -> None:
-        """Note a write from Python: advance the clock, and set the version (of a row)."""
+    def _touch(self, row: int | None = None, key: object = None, value: object = None) -> None:
+        """Note a write from Python: advance the clock, and set the version (of a row).
+
+        The value of the element with this key was written (... of all); None: other values.
+        """
         # The clock ticks after the write, and its reading is the version: any adjoint of an earlier launch
         # that loads these elements is refused from now on (docs/adr/0004).
         session.clock = now = session.clock + 1
@@ -486,7 +490,14 @@ class Field(
         frame: Any = sys._getframe(2)
         while IS_OWN[frame.f_code.co_filename] and frame.f_back is not None:
             frame = frame.f_back
-        self.versions.written(row, now, (frame.f_code, frame.f_lasti))
+        writer = frame.f_code, frame.f_lasti
+        v = self.versions
+        if row is None:  # as `Versions.written`, without a call
+            v.latest = v.whole = now
+            v.writer, v.dirty = writer, True
+        else:
+            v.written(row, now, writer)
+        _note((now, self.number, row, key, value, writer))
 
     def _before(self, index: tuple[int, ...] | None = None) -> None:
         """Announce a write from Python to a recorder that intercepts writes."""
@@ -549,9 +560,9 @@ class Field(
                 self._storage.set_element(self._place(key), element_of(self, value))
             # Stamps the row alone if there are rows: writing x[t + 1] leaves x[t] current.
             if self.versions.axis is None and self.tree is None:
-                self._touch()
+                self._touch(None, key, value)
             else:
-                self._touch(activate_written(self, key))
+                self._touch(activate_written(self, key), key, value)
             if not tape:
                 return
             if followed is not None:

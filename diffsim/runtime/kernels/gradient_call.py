@@ -35,7 +35,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.aliasing import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_function import PLAIN
-from diffsim.runtime.kernels.launch_history import gradient_calls, were_recomputed
+from diffsim.runtime.kernels.launch_history import note_gradients, read_the_same
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
 from diffsim.runtime.poison import ZERO, poison
@@ -97,14 +97,9 @@ class GradientCall:
             is_key = False
         key = args if is_key else self._known_launches(args)
         since, count = (_FOREVER, 0) if key is None else launches.asked(key)
-        rng_key = 0
-        if special.translation.uses_random and launches.last is not None:
-            rng_key = launches.seeds.get(key, launches.last[1])
-            # The adjoint of an earlier launch would draw that launch's numbers, of which no key was kept.
-            if count > 1 and derivative.draws_random and since != launches.times[key][-1]:
-                raise self._of_an_earlier_launch(
-                    count, "each launch draws random numbers of its own", None
-                )
+        rng_key = self._random_key(key, since, count) if special.translation.uses_random else 0
+        if count > 1 and since != launches.times[key][-1]:
+            since = self._as_if_last(args, key, since)
         # 3. Run it. A cut gradient belongs to a value that Python set after the launch.
         if self._changes is None:
             self._check_cuts(args, since)
@@ -127,10 +122,30 @@ class GradientCall:
             raise told from None
         # What writes nothing else cannot have changed what a later call reads.
         if session.clock == clock + 1 and self._writes_gradients_alone:
-            gradient_calls.append(clock + 1)
+            note_gradients(clock + 1)
         # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:
             launches.answered(key, count)
+
+    def _random_key(self, key: object, since: int, count: int) -> int:
+        """Return the key of the random numbers that the derivative draws."""
+        launches = self.specialization.launches
+        if launches.last is None:
+            return 0
+        # The adjoint of an earlier launch would draw that launch's numbers, of which no key was kept.
+        if count > 1 and self.derivative.draws_random and since != launches.times[key][-1]:
+            raise self._of_an_earlier_launch(
+                count, "each launch draws random numbers of its own", None
+            )
+        return launches.seeds.get(key, launches.last[1])
+
+    def _as_if_last(self, args: tuple[object, ...], key: object, since: int) -> int:
+        """Return the clock, if all launches that may be meant have read what is there now; else `since`."""
+        derivative = self.derivative
+        if session.recomputed_from is not None or not derivative.is_stale(args, since):
+            return since
+        readings = self.specialization.launches.since(key, since)
+        return session.clock if read_the_same(derivative, args, readings) else since
 
     def _was_recomputed(
         self, error: GlobalDataAccessError, args: tuple[object, ...], since: int, clock: int
@@ -138,7 +153,7 @@ class GradientCall:
         """Return whether all that the refused derivative loads is again as its launch has read it."""
         if session.clock != clock or session.recomputed_from is not None or not error.is_stale:
             return False
-        return were_recomputed(self.derivative, args, since)
+        return read_the_same(self.derivative, args, [since])
 
     def _told(
         self, error: BaseException, args: tuple[object, ...], since: int, count: int, clock: int

@@ -5,14 +5,10 @@ one may mean the same launch, with other gradients of its outputs, or the launch
 through a program. The two are indistinguishable, so it is run only where both have the same adjoint: where
 nothing that the adjoint loads has changed since the earlier launch (docs/adr/0019).
 
-`were_recomputed` tells whether what a launch has read was made again by the launches that had made it. It is
-asked where `kernel.grad` would be refused, as a field was written since the launch (docs/adr/0034).
-Two walks go back, launch by launch: from the launch, and from now. They look for what wrote the fields that
-the derivative reads. As long as both find the same kernel with the same arguments, these fields are the same
-if what that kernel read, and what it left as it was, is the same. (The elements that it stores under a
-condition may be all that the derivative reads: both are traced.) The walks end where that was not written in
-between. Every reading of the clock on the way must be that of a known launch, or of a write to a
-gradient: what is not understood is refused. No value is compared.
+`read_the_same` tells whether all that a derivative loads was the same after some launches as it is now. It is
+asked where a field was written since: programs run a step once more before its gradients, or all steps
+several times (docs/adr/0078). Value numbers tell (`runtime/numbering/value_numbers.py`). Where they differ,
+the elements that a launch has stored under a condition may be all that the derivative loads: both are traced.
 """
 
 from __future__ import annotations
@@ -20,15 +16,17 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from diffsim.ir.nodes import Atomic, InlineLLVM, Load, Store, Task
+from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.traversal import task_statements
-from diffsim.passes.analysis.ownership import written_by_others
 from diffsim.passes.analysis.regions import reads
+from diffsim.runtime.numbering.value_numbers import Unknown, value_numbers
 from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.passes.analysis.regions import RegionAccess
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.access_summary import Box
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.numbering.effects import Effect
 
     Event = tuple[Specialization, tuple[Any, ...]]
 
@@ -63,6 +62,7 @@ class LaunchHistory:
             gradient was asked for yet, and of those after the last such call.
         seeds: the random numbers' key of the last launch with given arguments, if the kernel draws any.
         forgot: whether combinations of arguments were forgotten.
+        effects: what launches with given arguments do (`runtime/numbering/effects.py`), where it was asked.
     """
 
     def __init__(self) -> None:
@@ -70,6 +70,7 @@ class LaunchHistory:
         self.times: dict[Any, array[int]] = {}
         self.seeds: dict[Any, int] = {}
         self.forgot = False
+        self.effects: dict[Any, Effect | None] = {}
         # For each combination: the last launch when `kernel.grad` was last called, and the calls since that
         # launch.
         self._asked: dict[Any, tuple[int, int]] = {}
@@ -82,7 +83,7 @@ class LaunchHistory:
 
     def forget(self) -> None:
         """Drop all launches, as there are too many combinations of arguments."""
-        for kept in (self.times, self.seeds, self._asked):
+        for kept in (self.times, self.seeds, self._asked, self.effects):
             kept.clear()
         self.forgot = True
 
@@ -117,55 +118,94 @@ class LaunchHistory:
         # At the front the row ends: further calls mean the first launch again.
         return times[-count - 1 if count < len(times) else 0], count + 1
 
+    def since(self, key: object, reading: int) -> array[int]:
+        """Return the readings of launches with this key from this one on."""
+        times = self.times[key]
+        return times[bisect.bisect_left(times, reading) :]
+
     def answered(self, key: object, count: int) -> None:
         """Record that this call, the `count`th since the last launch, was run."""
         self._asked[key] = self.times[key][-1], count
 
 
-# ---- inputs that were computed again
+# ---- whether launches have read the same
 
-_LONGEST_WALK = 256
-"""Launches that a walk looks at."""
-
-gradient_calls: deque[int] = deque(maxlen=1 << 12)
-"""When derivatives ran that write gradients alone."""
+_gradients: deque[list[int]] = deque(maxlen=1 << 10)
+"""The first and last readings of derivatives that ran one after the other, and wrote gradients alone."""
 
 
-def were_recomputed(derivative: Derivative, args: tuple[Any, ...], since: int) -> bool:
-    """Return whether all that the derivative reads is again as its launch at `since` has read it."""
-    special = derivative.specialization
-    if not _is_plain(special):
+def note_gradients(now: int) -> None:
+    """Note that a derivative that writes gradients alone has run at this reading of the clock."""
+    if _gradients and _gradients[-1][1] == now - 1:
+        _gradients[-1][1] = now
+    else:
+        _gradients.append([now, now])
+
+
+def read_the_same(derivative: Derivative, args: tuple[Any, ...], readings: Sequence[int]) -> bool:
+    """Return whether all that a derivative loads is now as it was after the launches at these readings."""
+    value_numbers.catch_up(list(_gradients))
+    return all(_is_the_same(derivative, a, args, readings) for a in derivative.accesses.reads)
+
+
+def _is_the_same(
+    derivative: Derivative, a: RegionAccess, args: tuple[Any, ...], readings: Sequence[int]
+) -> bool:
+    box = derivative.specialization.box(a, args)
+    if box is None or a.mem.level is not None:
         return False
-    needs: set[Box] = set()
+    f, row = box
+    before = [t for t in readings if f.versions.changed(row, t)]
+    if not before:
+        return True
+    if f.is_grad or f.tree is not None or f in session.exported:
+        return False
+    place = f.number, row
+    # Whatever has set a field back is no event of these numbers.
+    if value_numbers.last_change(place) != f.versions.last(row):
+        return False
+    now = value_numbers.at(place)
+    return all(
+        then is not None and (then == now or _stored_again(derivative, args, box, then, now))
+        for then in (value_numbers.at(place, t) for t in before)
+    )
+
+
+def what_differs(
+    derivative: Derivative, args: tuple[Any, ...], readings: Sequence[int]
+) -> Unknown | None:
+    """Return the write that makes what a derivative loads another one than after these launches."""
     for a in derivative.accesses.reads:
-        box = special.accesses.box(a, args)
-        if box is None:
-            return False
-        if box[0].versions.changed(box[1], since):
-            needs.add(box)
-    # What the launch itself wrote: the walk starts before it.
-    if any(f.is_grad for f, _ in needs) or _touches((special, args), needs):
+        box = derivative.specialization.box(a, args)
+        if box is None or _is_the_same(derivative, a, args, readings):
+            continue
+        place = box[0].number, box[1]
+        now = value_numbers.at(place)
+        for t in readings:
+            then = value_numbers.at(place, t)
+            if then is not None and now is not None and then != now:
+                return value_numbers.differs(then, now)
+    return None
+
+
+# ---- stores under a condition
+
+
+def _stored_again(
+    derivative: Derivative, args: tuple[Any, ...], box: Box, then: int, now: int | None
+) -> bool:
+    """Return whether all that a derivative loads of a part was stored again by its last launch.
+
+    A store under a condition is repeated exactly alike where the launch reads the same.
+    """
+    f, row = box
+    if now is None or not value_numbers.last_stores(then, now):
         return False
-    return _same_before(needs, since, session.clock + 1, _Reader(derivative, args, set(needs)))
-
-
-class _Reader(NamedTuple):
-    """The derivative that asks, and the parts of fields that it alone needs: of these, what it loads."""
-
-    derivative: Derivative
-    args: tuple[Any, ...]
-    alone: set[Box]
-
-    def finds_written(self, event: Event, now: int, box: Box) -> bool:
-        """Return whether all that it loads of this part was stored by a launch at this reading.
-
-        A store under a condition is repeated exactly alike where the condition reads the same.
-        """
-        if box not in self.alone:
-            return False
-        loaded = _loaded(self.derivative, self.args, box[0])
-        stored = None if loaded is None else _stored(event, now, box[0])
-        return loaded is not None and stored is not None and bool(np.isin(loaded, stored).all())
+    reading = f.versions.last(row)
+    event = _launched_at(reading)
+    loaded = _loaded(derivative, args, f)
+    stored = None if event is None else _stored(event, reading, f)
+    return loaded is not None and stored is not None and bool(np.isin(loaded, stored).all())
 
 
 def _loaded(derivative: Derivative, args: tuple[Any, ...], f: Field) -> np.ndarray | None:
@@ -207,147 +247,14 @@ def _accesses(special: Specialization, args: tuple[Any, ...], f: Field, kind: ty
     ]
 
 
-def _same_before(needs: set[Box], then: int, now: int, reader: _Reader) -> bool:
-    """Return whether these parts of fields were the same before two readings of the clock."""
-    launched = then
-    while True:
-        # What was not written since the earlier reading is the same.
-        needs = {(f, row) for f, row in needs if f.versions.changed(row, then - 1)}
-        if not needs:
-            return True
-        if any(f in session.exported for f, _ in needs):
-            return False
-        again = _last_writer(needs, now, launched)
-        first = _last_writer(needs, then, 0)
-        if again is None or first is None or again[1] != first[1]:
-            return False
-        # A tape that restored a field undid its writes, and their readings.
-        if launched == then and max(f.versions.last(row) for f, row in needs) != again[0]:
-            return False
-        then, now = first[0], again[0]
-        kept = {
-            box
-            for box in needs
-            if not _overwrites(again[1], box) and not reader.finds_written(again[1], now, box)
-        }
-        before = _read_before(again[1])
-        if before is None:
-            return False
-        reader.alone.difference_update(before)
-        needs = kept | before
-
-
-def _last_writer(needs: set[Box], before: int, after: int) -> tuple[int, Event] | None:
-    """Return the last launch between two readings that wrote to these parts; None: it is unknown."""
-    for now in range(before - 1, max(after, before - 1 - _LONGEST_WALK), -1):
-        event = _launched_at(now)
-        if event is None:
-            if now in gradient_calls or _sets_gradient(now):
-                continue
-            return None
-        if not _is_plain(event[0]):
-            return None
-        if _touches(event, needs):
-            return now, event
-    return None
-
-
 def _launched_at(now: int) -> Event | None:
     """Return the kernel that was launched at this reading of the clock, and its arguments."""
     found: list[Event] = [
         (special, key)
-        for special in list(session.specializations)
+        for special in members(session.specializations)
         if special.launches.last is not None and special.launches.last[0] >= now
         for key, times in list(special.launches.times.items())
         if times and times[-1] >= now and times[bisect.bisect_left(times, now)] == now
     ]
     # Threads that launch at once may get the same reading.
     return found[0] if len(found) == 1 else None
-
-
-def _sets_gradient(now: int) -> bool:
-    """Return whether a statement of Python wrote to a gradient then, which is all that it did."""
-    return any(
-        f.adjoint is not None
-        and f.adjoint.versions.whole == now
-        and isinstance(f.adjoint.versions.writer, tuple)
-        for f in list(session.with_grad)
-    )
-
-
-def _is_plain(special: Specialization) -> bool:
-    """Return whether a launch is told by its scalars, and does the same each time that it reads the same."""
-    return (
-        not special.arguments.arrays
-        and all(
-            p.kind == "value" and p.type is not None and not p.type.shape
-            for p in special.arguments.parameters
-        )
-        and not special.translation.uses_random
-        and all(_repeats(t) for t in special.ir.tasks)
-    )
-
-
-def _repeats(task: Task) -> bool:
-    """Return whether the lanes of a task do the same in any order, up to the rounding of sums."""
-    found = list(task_statements(task))
-    # Code of other compilers may have a state of its own.
-    if any(isinstance(s, InlineLLVM) for s in found):
-        return False
-    own = written_by_others(task)
-    kinds: dict[Any, set[str]] = {}
-    for op, mem, _ in task.reductions:
-        kinds.setdefault(mem, set()).add(op)
-    totals = set(kinds)
-    for s in found:
-        if isinstance(s, (Load, Store)) and (s.mem in totals or not own.is_own(s)):
-            return False
-        if isinstance(s, Atomic):
-            # The old value tells which lanes came before.
-            if s.out is not None:
-                return False
-            kinds.setdefault(s.mem, set()).add(s.op)
-    return all(len(ops) == 1 and "xchg" not in ops for ops in kinds.values())
-
-
-def _touches(event: Event, needs: set[Box]) -> bool:
-    """Return whether a launch may write to these parts of fields."""
-    special, args = event
-    boxes = [special.accesses.box(w, args) for w in special.accesses.writes]
-    return any(
-        box is None or (box[0] is f and (box[1] is None or row is None or box[1] == row))
-        for box in boxes
-        for f, row in needs
-    )
-
-
-def _read_before(event: Event) -> set[Box] | None:
-    """Return what a launch reads, which must be the same for it to write the same; None: it is unknown."""
-    special, args = event
-    # 0.0 and -0.0 are the same key, and not the same argument.
-    values = zip(special.arguments.parameters, args, strict=True)
-    if any(p.type is not None and p.type.scalar.is_float and a == 0 for p, a in values):
-        return None
-    before: set[Box] = set()
-    for a in special.accesses.exposed_reads:
-        box = special.accesses.box(a, args)
-        if box is None or box[0].is_grad:
-            return None
-        before.add(box)
-    return before
-
-
-def _overwrites(event: Event, box: Box) -> bool:
-    """Return whether a launch certainly writes each element of this part of a field."""
-    special, args = event
-    f = box[0]
-
-    def covers(w: RegionAccess) -> bool:
-        if special.object_of(w.mem, args) is not f:
-            return False
-        axes = {r.axis for r in w.region}
-        # Confined to rows of another axis, or to one index of a row of several, it leaves elements out.
-        whole_row = axes == {f.versions.axis} and f.versions.block == 1
-        return not axes or (whole_row and box[1] is not None and special.box(w, args) == box)
-
-    return any(covers(w) for w in special.accesses.must_write)

@@ -34,9 +34,9 @@ Part = tuple[int, int, Any]
 class Versions:
     """The versions of one field.
 
-    Its methods are the only ones that change it, but for launch functions: these store to `latest`, `whole`,
-    `writer`, `dirty`, `rows` and `writers` themselves (`runtime/kernels/launch_function.py`, write_stamps),
-    as a call for each memory would be a tenth of a launch.
+    Its methods are the only ones that change it, but for `Field._touch` and launch functions: these store to
+    `latest`, `whole`, `writer`, `dirty`, `rows` and `writers` themselves
+    (`runtime/kernels/launch_function.py`, write_stamps), as a call would be a tenth of a launch.
 
     Attributes:
         latest: of the last write to any part.
@@ -259,6 +259,11 @@ class Versions:
             again = self.whole <= since or self.whole > start
             return again and bool(((rows <= since) | (rows > start)).all())
         return max(self.whole, self.row(row)) > start
+
+    def rows_since(self, reading: int) -> list[int]:
+        """Return the rows that were written by themselves at this reading of the clock, or later."""
+        found: list[int] = np.flatnonzero(np.asarray(self.rows) >= reading).tolist()
+        return found
 
     def by_caller(self, row: int | None = None) -> None:
         """Note the statement that called the caller of this method as the last writer (of a row)."""

@@ -1,0 +1,1 @@
+"""Value numbers of what fields held: equal numbers are equal values, without a comparison of any."""

@@ -1,0 +1,213 @@
+"""Gradients by hand where `forward()` was called several times, and then `backward()` several times.
+
+A second backward pass may mean an earlier rollout. It is run where that one had the same values, and refused
+where anything was different.
+"""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from tests.support.gradients import field
+from tests.support.source import make
+
+STEPS, CELLS = 3, 6
+START = np.array([0.3, 1.1, -0.4, 0.8, 0.5, -0.9])
+
+KERNELS = """
+@ds.kernel
+def clear():
+    for i in grid:
+        grid[i] = 0.0
+@ds.kernel
+def scatter(t: ds.i32):
+    for i in range(1, CELLS - 1):
+        grid[i - 1] += x[t, i] ** 2
+        grid[i + 1] += w[None] * x[t, i]
+@ds.kernel
+def move(t: ds.i32):
+    for i in range(1, CELLS - 1):
+        v[t + 1, i] = 0.5 * v[t, i] + grid[i] * x[t, i]
+        x[t + 1, i] = x[t, i] + 0.1 * v[t + 1, i]
+@ds.kernel
+def push(f: ds.f64):
+    for i in range(2, CELLS):
+        shared[i] *= f
+@ds.kernel
+def measure():
+    for i in range(CELLS):
+        loss[None] += x[STEPS, i] ** 2 + w[None] * shared[i]
+@ds.kernel
+def paint():
+    for i in picture:
+        picture[i] = x[STEPS, i]
+@ds.kernel
+def halve():
+    for i in range(1, 3):
+        x[0, i] *= 0.5
+"""
+NAMES = "clear scatter move push measure paint halve".split()
+
+
+class Program:
+    """Particles on a grid that all steps share; rims that no launch stores; a buffer that launches update."""
+
+    def __init__(self):
+        self.x, self.v = field((STEPS + 1, CELLS)), field((STEPS + 1, CELLS))
+        self.grid, self.shared = field(CELLS), field(CELLS)
+        self.w, self.loss = field(), field()
+        self.picture = field(CELLS, grad=False)
+        space = {**vars(self), "ds": ds, "STEPS": STEPS, "CELLS": CELLS}
+        make(KERNELS, space)
+        self.__dict__.update({name: space[name] for name in NAMES})
+        self.x.from_numpy(np.vstack([START, np.full((STEPS, CELLS), 0.2)]))
+        self.w[None] = 0.7
+
+    def grid_again(self, t):
+        self.clear()
+        self.scatter(t)
+
+    def forward(self):
+        self.loss[None] = 0.0
+        self.shared.fill(0.4)
+        for t in range(STEPS):
+            self.grid_again(t)
+            self.move(t)
+        self.measure()
+
+    def backward(self):
+        for f in (self.x, self.v, self.grid, self.shared, self.w):
+            f.grad.fill(0.0)
+        self.loss.grad[None] = 1.0
+        self.measure.grad()
+        for t in reversed(range(STEPS)):
+            self.grid_again(t)
+            self.move.grad(t)
+            self.scatter.grad(t)
+            self.clear.grad()
+        return self.x.grad.to_numpy(), self.w.grad[None]
+
+    def right(self):
+        """The same, by differences of the loss in w: the others agree with the first backward pass."""
+        losses = []
+        for h in (1e-6, -1e-6):
+            self.w[None] = 0.7 + h
+            self.forward()
+            losses.append(self.loss[None])
+        self.w[None] = 0.7
+        return (losses[0] - losses[1]) / 2e-6
+
+
+@pytest.fixture(scope="module")
+def program():
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    made = Program()
+    made.slope = made.right()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _at_start(program):
+    program.x.from_numpy(np.vstack([START, np.full((STEPS, CELLS), 0.2)]))
+    program.w[None] = 0.7
+
+
+def check(program, *found):
+    for x, w in found:
+        np.testing.assert_allclose(w, program.slope, rtol=1e-8)
+        np.testing.assert_array_equal(x, found[0][0])
+
+
+def test_rollouts_and_backward_passes_several_times(program):
+    for _ in range(3):
+        program.forward()
+    first, second = program.backward(), program.backward()
+    program.forward()
+    check(program, first, second, program.backward(), program.backward())
+
+
+def test_other_work_between(program):
+    """A plot, a kernel without gradients, and writes of what no gradient loads."""
+    program.forward()
+    program.forward()
+    first = program.backward()
+    program.paint()
+    program.picture.fill(1.0)
+    program.loss[None] = 5.0
+    check(program, first, program.backward())
+
+
+def test_a_state_that_is_set_back(program):
+    """Another parameter in between: equal constants are equal values."""
+    for w in (0.7, 0.2, 0.7):
+        program.w[None] = w
+        program.forward()
+    check(program, program.backward())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "program.w[None] = 0.2",
+        "program.x[0, 2] = 0.1",
+        "program.halve()",
+        "program.x.from_numpy(program.x.to_numpy())",
+        "program.x[STEPS, 0] = 3.0",  # a rim, which no launch stores
+    ],
+)
+def test_a_rollout_that_was_another_one(program, change):
+    program.forward()
+    exec(change, {"program": program, "STEPS": STEPS})
+    program.forward()
+    program.backward()
+    with pytest.raises(
+        ds.GlobalDataAccessError, match=r"was called 2 times since .* launched last"
+    ):
+        program.backward()
+    program.forward()
+    program.forward()  # the second pass may mean the first of these
+    program.backward()
+    program.backward()
+
+
+def test_a_step_that_was_left_out(program):
+    program.forward()
+    program.forward()
+    program.clear()
+    program.scatter(1)  # the grid of another step
+    with pytest.raises(ds.GlobalDataAccessError, match="move needs grid as it was"):
+        program.move.grad(2)
+    program.clear()
+    program.scatter(2)
+    program.move.grad(2)
+
+
+def test_a_state_that_updates_itself(program):
+    """The second update reads what the first one left."""
+    for _ in range(2):
+        program.push(0.5)
+        program.measure()
+    program.measure.grad()
+    with pytest.raises(ds.GlobalDataAccessError, match=r"measure.grad was called 2 times"):
+        program.measure.grad()
+    for _ in range(2):
+        program.shared.fill(0.4)
+        program.push(0.5)
+        program.measure()
+    for _ in range(2):
+        program.w.grad[None], program.loss.grad[None] = 0.0, 1.0
+        program.measure.grad()
+        np.testing.assert_allclose(program.w.grad[None], 2 * 0.4 + 4 * 0.2)
+
+
+def test_after_a_tape_nothing_is_known(program):
+    """Its backward pass may set fields back, which no reading of the clock tells."""
+    program.forward()
+    with ds.Tape(program.loss, in_place="save"):
+        program.halve()
+        program.halve()
+        program.measure()
+    program.forward()
+    program.backward()
+    with pytest.raises(ds.GlobalDataAccessError, match="was called 2 times"):
+        program.backward()
