@@ -30,6 +30,7 @@ class Mem:
         in_blocks: of an array: whether its last axis counts blocks (`block_stride`).
         place: where its elements are in a sparse tree; None: all of them exist at all times.
         origin: the program's index of the first element along each axis; indices of the IR count from 0.
+        like: of an array: an earlier one that has the same shape in each launch; None: not known of any.
         level: of the memory that says which cells of a sparse tree are active: the level that these are of.
     """
 
@@ -43,6 +44,7 @@ class Mem:
         "is_grad",
         "kind",
         "level",
+        "like",
         "name",
         "origin",
         "place",
@@ -84,6 +86,7 @@ class Mem:
         self.place = place
         self.origin = origin or (0,) * rank
         self.level: Level | None = None
+        self.like: Mem | None = None
 
 
 def shown_index(origin: Sequence[int], at: Sequence[Any]) -> str:

@@ -52,6 +52,7 @@ class Executable(Protocol):
         checks: the checks in the code, in the order of their numbers; `prints` the same for statements that
             print.
         explain: turns the error of a failed check, the check and its values into the error that is raised.
+        binds_addresses: whether all that binding an array does is to set its slots of `params`.
         reports_at_once: whether each launch is followed by a look for failed checks, where that would
             otherwise wait until Python reads something.
     """
@@ -63,6 +64,7 @@ class Executable(Protocol):
     pack: Callable[..., None]
     result: Mem | None
     explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
+    binds_addresses: bool
     reports_at_once: bool
 
     @property

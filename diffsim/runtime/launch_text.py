@@ -10,6 +10,11 @@ from typing import Any
 from diffsim.runtime.session import session
 
 
+def tuple_text(things: list[str]) -> str:
+    """Format a tuple of expressions."""
+    return "(" + "".join(t + ", " for t in things) + ")"
+
+
 class Writer:
     """Collects the text of a launch function and the global names it uses.
 

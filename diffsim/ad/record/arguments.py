@@ -13,7 +13,7 @@ from diffsim.runtime.fields.adjoints import is_followed
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import TrackedFloat
-from diffsim.runtime.kernels.aliasing import shares
+from diffsim.runtime.kernels.array_memory import shares
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 

@@ -6,8 +6,8 @@ share, and what differs between targets, is in `module.py`; `backends/cpu/codege
 `backends/cuda/codegen.py` write the entry points.
 
 Addresses are computed in 64 bits from the start: an index `i + 1` of type i32 becomes a 64-bit addition,
-so nothing overflows on large fields, and LLVM sees affine addresses it can vectorize. Every field has an
-alias scope of its own, since two fields never overlap; arguments that are arrays share one.
+so nothing overflows on large fields, and LLVM sees affine addresses it can vectorize. Every field and
+array has an alias scope of its own, since no two of them overlap where one is written.
 
 Read first: `stmt`, then `op`, `address` and `block`.
 """
@@ -192,7 +192,9 @@ class FunctionLowering:
             self.names[v] = self.load_slot(2, "i64")
 
     def _array_strides(self, mem: Mem) -> list[str]:
-        first, element = self.module.layout.dims[mem], size_of(mem.dtype)
+        # One stride for all arrays of one shape.
+        known = self.module.layout.dims
+        first, element = known[mem.like if mem.like in known else mem], size_of(mem.dtype)
         dims = [self.load_slot(first + k, "i64") for k in range(mem.rank)]
         if not mem.in_blocks:
             return self._c_strides(dims, element)

@@ -63,14 +63,12 @@ class Module:
         self.checks: list[Check | Alloca] = []
         self.prints: list[Print] = []
         self.scopes: dict[object, int] = {}
-        # One scope per field: fields are separate allocations. Arrays of arguments may be views of
-        # each other and share one, which promises nothing about two of them.
+        # One scope for each memory: fields are separate allocations, and a launch refuses arrays that
+        # overlap what the kernel writes (`runtime/kernels/array_memory.py`).
         for mem in kernel.mems:
-            if mem.kind == "field":
+            if mem.kind in ("field", "array"):
                 self.scopes[mem] = len(self.scopes)
-        # Arrays of arguments share a scope; temporaries and partial results ("block") and saved
-        # values ("scratch") never overlap with any field.
-        self.scopes["arrays"] = len(self.scopes)
+        # Temporaries and partial results ("block") and saved values ("scratch") never overlap with any.
         self.scopes["block"] = len(self.scopes)
         self.scopes["scratch"] = len(self.scopes)
 
@@ -79,12 +77,8 @@ class Module:
 
     def alias(self, mem: Mem | str) -> str:
         """Return the alias metadata of an access: its own scope, and noalias with all others."""
-        if isinstance(mem, Mem):
-            key = mem if mem.kind == "field" else "scratch" if mem.kind == "scratch" else "arrays"
-            key = "block" if mem.kind == "temp" else key
-        else:
-            key = mem
-        k = self.scopes[key]
+        shared = {"temp": "block", "scratch": "scratch"}
+        k = self.scopes[shared.get(mem.kind, mem) if isinstance(mem, Mem) else mem]
         return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
 
     def as_scalars(self, calls_before: int | None = None, *, always: bool = False) -> str:

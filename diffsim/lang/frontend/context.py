@@ -252,6 +252,8 @@ class TranslationContext:
     def use(self, mem: Mem) -> Mem:
         """Declare that the kernel accesses a memory."""
         self.mems[mem] = None
+        if mem.like is not None:  # the shape is that one's
+            self.mems[mem.like] = None
         return mem
 
     # ---- names

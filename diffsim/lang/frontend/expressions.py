@@ -39,17 +39,25 @@ class ArrayRef(FieldLike):
     shape: tuple[Dim, ...]
     dtype: ScalarType
 
-    def __init__(self, mem: Mem, index_type: ScalarType, *, clamp: bool = False) -> None:
+    def __init__(
+        self,
+        mem: Mem,
+        index_type: ScalarType,
+        *,
+        clamp: bool = False,
+        shape: tuple[Dim, ...] | None = None,
+    ) -> None:
         self._mem = mem
         self.clamp = clamp
         self._index_type = index_type
-        # A run-time value per axis: one compiled kernel serves arrays of all sizes.
-        self.shape = tuple(Dim(index_type, mem, k) for k in range(mem.rank))
+        # A run-time value per axis: one compiled kernel serves arrays of all sizes. Arrays of one shape
+        # have the same values, so that all passes know that these are equal.
+        self.shape = shape or tuple(Dim(index_type, mem, k) for k in range(mem.rank))
         self.dtype = mem.dtype.scalar
 
     def again(self, *, clamp: bool) -> ArrayRef:
         """Return the same array as another parameter sees it."""
-        return ArrayRef(self._mem, self._index_type, clamp=clamp)
+        return ArrayRef(self._mem, self._index_type, clamp=clamp, shape=self.shape)
 
     def in_words(self) -> str:
         """Name it in messages."""
@@ -62,7 +70,9 @@ class ArrayRef(FieldLike):
     @property
     def grad(self) -> ArrayRef | None:
         grad = self._mem.grad
-        return None if grad is None else ArrayRef(grad, self._index_type, clamp=self.clamp)
+        if grad is None:
+            return None
+        return ArrayRef(grad, self._index_type, clamp=self.clamp, shape=self.shape)
 
 
 class Method:

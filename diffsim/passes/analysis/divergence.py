@@ -61,12 +61,8 @@ def written_memories(task: Task) -> frozenset[Mem]:
 
 
 def is_steady(task: Task, mem: Mem) -> bool:
-    """Whether no lane of the task can change a memory; array arguments may overlap."""
-    written = written_memories(task)
-    # Arrays come from the caller, who may pass overlapping views; fields never overlap.
-    if mem.kind == "array" and any(m.kind == "array" for m in written):
-        return False
-    return mem.kind != "scratch" and mem not in written
+    """Whether no lane of the task can change a memory."""
+    return mem.kind != "scratch" and mem not in written_memories(task)
 
 
 def uniform_atomics(task: Task) -> frozenset[Atomic]:

@@ -224,7 +224,7 @@ def _part(task: Task, whole: Ranges, inside: Ranges, lanes: Ranges) -> Task:
     with b, b.block() as stmts:
         for a in task.axes:
             ends += _ends(b, a, whole[a], inside[a], lanes[a])
-    fold = _Fold(task, lanes)
+    fold = _Fold(task, lanes, whole)
     body = fold.block(task.body)
     return task.replace(axes=fold.axes, bounds=Block(stmts, tuple(ends)), body=body)
 
@@ -261,10 +261,11 @@ def _plain_accesses(task: Task, kinds: tuple[type, ...]) -> int:
 class _Fold(KnownBranches):
     """Copies the body for some lanes: what is the same in all of them is not computed."""
 
-    def __init__(self, task: Task, lanes: Ranges) -> None:
+    def __init__(self, task: Task, lanes: Ranges, whole: Ranges) -> None:
         super().__init__({}, {}, {})
         self.axes = self.fresh_all(task.axes)
         self.ranges = {new: lanes[old] for new, old in zip(self.axes, task.axes, strict=True)}
+        self.whole = {new: whole[old] for new, old in zip(self.axes, task.axes, strict=True)}
         self.builder = Builder(task.span)
 
     def condition(self, v: Value) -> bool | None:
@@ -311,7 +312,7 @@ class _Fold(KnownBranches):
                 return None
             turns = one[0][1] // period[1]
             if one[1][1] // period[1] != turns:
-                return None
+                return self.one_turn(*offset_of(v, self.defs), n)
             return v - turns * period[1] if turns else v
         base, shift = _modulo(v, n, self.defs)
         if base not in self.ranges or base.type.scalar is not v.type.scalar or period[1]:
@@ -319,5 +320,19 @@ class _Fold(KnownBranches):
         first, last = (shifted(end, shift) for end in self.ranges[base])
         above, below = distance(first, number(0)), distance(period, last)
         if above is None or above < 0 or below is None or below <= 0:
-            return None
+            return self.one_turn(base, shift, n)
         return base + shift if shift else base
+
+    def one_turn(self, base: Value | None, shift: int, n: Value) -> Value | None:
+        """Return what `(base + shift) % n` is for a lane's neighbour, where no division is needed."""
+        if base not in self.whole or abs(shift) != 1 or base.type.scalar is not n.type.scalar:
+            return None
+        # 0 <= base < n, so n is not 0, and base + 1 does not wrap around.
+        first, last = self.whole[base]
+        above, below = distance(first, number(0)), distance(offset_of(n, self.defs), last)
+        if above is None or above < 0 or below is None or below <= 0:
+            return None
+        b, v = self.builder, base + shift
+        if shift > 0:
+            return b.named("select", v >= n, v - n, v)
+        return b.named("select", v < 0, v + n, v)

@@ -207,11 +207,11 @@ class _Rewriter:
         return max(-min(first), max(first))
 
     def clears(self, s: Store) -> bool:
-        """Whether a store clears an element of the lane's own, in a field."""
+        """Whether a store clears an element of the lane's own."""
         bases = {base for base, _ in self.element(s)}
         return (
             isinstance(s.value, Const)
-            and s.mem.kind == "field"
+            and s.mem.kind in ("field", "array")
             and bases.issuperset(self.task.axes)
             and all(b is None or isinstance(b, LEAVES) for b in bases.difference(self.task.axes))
         )

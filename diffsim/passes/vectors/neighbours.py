@@ -11,7 +11,7 @@ the cells that an interpolation mixes.
 
 Right where nothing in between sees the difference: loads are made where the first of them stands, if nothing
 stores to their memory up to the last one; additions and stores where the last one stands, if nothing else
-accesses the memory from the first one on. Arrays of arguments may overlap and count as one memory.
+accesses the memory from the first one on.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ class _Groups:
         """Close the groups that an access, which may be one of theirs, must not be moved across."""
         if not isinstance(s, (Load, Store, Atomic)):
             return
-        self.close_all(
-            [k for k in self.open if _overlap(k[1], s.mem) and self.ends(k[0], s, nested)]
-        )
+        self.close_all([k for k in self.open if k[1] is s.mem and self.ends(k[0], s, nested)])
 
     def ends(self, kind: type, s: Access, nested: bool) -> bool:
         """Whether an access of the same memory ends groups of a kind."""
@@ -105,7 +103,3 @@ class _Groups:
         for key in keys:
             accesses, shifts = self.open.pop(key)
             self.found.append(Neighbours(tuple(accesses), tuple(shifts)))
-
-
-def _overlap(a: Mem, b: Mem) -> bool:
-    return a is b or (a.kind != "field" and b.kind != "field")

@@ -43,6 +43,8 @@ ENTRY = "launch"
 class HostExecutable:
     """The parameter block of a kernel that runs in the host's memory; see `Executable`."""
 
+    binds_addresses = True
+
     def __init__(self, lowered: Kernel, layout: ParameterBlock) -> None:
         self.layout = layout
         self.name = lowered.name

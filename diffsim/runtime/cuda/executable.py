@@ -71,6 +71,7 @@ class CudaExecutable:
     """
 
     explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
+    binds_addresses = False  # arrays of NumPy are copied
 
     def __init__(self, lowered: Kernel, code: SimtCode, module: CudaModule, device: Device) -> None:
         self.device = device

@@ -24,8 +24,8 @@ from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.autodiff.custom_calls import notes_of
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.aliasing import shares
 from diffsim.runtime.kernels.arguments import flatten
+from diffsim.runtime.kernels.array_memory import shares
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.storage import WHOLE
 from diffsim.runtime.observe.nonfinite import Part
@@ -474,7 +474,7 @@ def touch_array(
         return
     # A NumPy array or tensor may be a view of a field's memory (`to_numpy` without a copy, DLPack): its write
     # is one of that field.
-    for f in members(session.exported):
+    for f in members(session.exported) if session.exported else ():
         if shares(array, f):
             f.versions.written(None, now, writer)
 

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -328,6 +328,9 @@ def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
 
 # ---- arrays
 
+_MOST_SHAPES = 4
+"""Combinations of equal shapes that a kernel is compiled for; beyond, it is for all others at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
@@ -340,6 +343,7 @@ class ArrayKind:
         large: whether indices need 64 bits.
         is_grad: whether it is a gradient itself.
         same: the earlier array parameter (its number among them) that gets the same array; -1: none.
+        like: the first array parameter that gets an array of the same shape; -1: this one, or it may differ.
     """
 
     dtype: Type
@@ -348,6 +352,7 @@ class ArrayKind:
     large: bool
     is_grad: bool = False
     same: int = -1
+    like: int = -1
 
 
 def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
@@ -499,15 +504,54 @@ def _same_memory(a: object, b: object) -> bool:
     return a is b
 
 
-def array_ref(name: str, kind: ArrayKind, *, clamp: bool = False) -> ArrayRef:
-    """Return an array parameter as the translator sees it."""
+def with_shapes(
+    compiled: Collection[tuple[Any, ...]],
+    key: list[Any],
+    kinds: list[ArrayKind],
+    arrays: Sequence[Any],
+) -> list[ArrayKind]:
+    """Return the kinds of a launch's arrays with those marked whose shapes are equal.
+
+    As they are where a kernel has been compiled for many combinations of equal shapes already.
+
+    Args:
+        compiled: the keys of the kernel's specializations.
+        key: what precedes the kinds in such a key.
+        kinds: those of the arrays.
+        arrays: fields, or arrays of others.
+    """
+    first: dict[tuple[int, ...], int] = {}
+    made: list[ArrayKind] = []
+    for k, (kind, array) in enumerate(zip(kinds, arrays, strict=True)):
+        like = first.setdefault(array.shape[: kind.rank], k) if kind.rank else k
+        made.append(kind if like == k else dataclasses.replace(kind, like=like))
+    if (*key, *made) in compiled:
+        return made
+    whole = (*key, *kinds)
+    return made if sum(_shapeless(k) == whole for k in compiled) < _MOST_SHAPES else kinds
+
+
+def _shapeless(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the key of a specialization without what it says of equal shapes."""
+    return tuple(dataclasses.replace(k, like=-1) if isinstance(k, ArrayKind) else k for k in key)
+
+
+def array_ref(
+    name: str, kind: ArrayKind, *, clamp: bool = False, like: ArrayRef | None = None
+) -> ArrayRef:
+    """Return an array parameter as the translator sees it; `like`: that of an array of the same shape."""
     grad = None
     if kind.grad:
         t = derivative_type(kind.dtype)
         grad = Mem(f"{name}.grad", t, kind.rank, None, "array", is_grad=True)
     # No handle: the memory is bound at each launch.
     mem = Mem(name, kind.dtype, kind.rank, None, "array", grad, is_grad=kind.is_grad)
-    return ArrayRef(mem, i64 if kind.large else i32, clamp=clamp)
+    if grad is not None:
+        grad.like = mem
+    if like is None:
+        return ArrayRef(mem, i64 if kind.large else i32, clamp=clamp)
+    mem.like = like._mem
+    return ArrayRef(mem, i64 if kind.large else i32, clamp=clamp, shape=like.shape)
 
 
 def make_args(parameters: list[Parameter]) -> dict[str, Arg]:

@@ -32,7 +32,7 @@ from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.aliasing import launch_packed
+from diffsim.runtime.kernels.array_memory import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_function import PLAIN
 from diffsim.runtime.kernels.launch_history import note_gradients, read_the_same

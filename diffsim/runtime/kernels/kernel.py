@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
 from diffsim.runtime.kernels import launch_function
-from diffsim.runtime.kernels.aliasing import launch_packed, pack_arrays
 from diffsim.runtime.kernels.arguments import (
     ArrayKind,
     Parameter,
@@ -47,7 +46,9 @@ from diffsim.runtime.kernels.arguments import (
     find_same,
     struct_values,
     takes_field,
+    with_shapes,
 )
+from diffsim.runtime.kernels.array_memory import Place, launch_packed, pack_arrays, place_of
 from diffsim.runtime.kernels.gradient_call import GradKernel, JvpKernel, ptx_of
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.template_arguments import template_key
@@ -62,6 +63,7 @@ from diffsim.tracebacks import entries
 
 # Weak: a kernel defined in a function goes with it. The set is needed to reach all kernels at `ds.init`.
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
+_MOST_SEEN = 1024
 _OWN_ARRAYS = frozenset((np.ndarray, Field))
 """Types of array arguments that are of no other library."""
 
@@ -122,6 +124,8 @@ class Kernel(Named, metaclass=PublicNames):
         if any(s.launches.last is not None for s in self.specializations.values()):
             self.launched_before = True
         self.specializations = {}
+        # By what `_places_of` says of the arguments.
+        self._seen: dict[tuple[Any, ...], Specialization] = {}
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._jvp: JvpKernel | None = None
@@ -133,6 +137,7 @@ class Kernel(Named, metaclass=PublicNames):
         """Forget a specialization, one of whose fields is gone."""
         # The launch history goes with the specialization; see `forget`.
         self.launched_before |= special.launches.last is not None
+        self._seen = {}
         # Another one may have taken its place under this key since.
         if self.specializations.get(special.key) is special:
             # Somebody may be looping over it: fields go at any time.
@@ -287,9 +292,19 @@ class Kernel(Named, metaclass=PublicNames):
 
     def _dispatch(self, *args: object) -> object:
         self._need_all(args)
-        special, values = self._among_fields(args) or self.specialize(args)
+        known = self._places_of(args)
+        if known is not None:
+            key, given = known
+            seen = self._seen.get(key)
+            if seen is not None and not seen.is_stale:
+                return self._result(seen.launch(*given))
+        special, values = self.specialize(args)
         if values.__class__ is PackedArguments:
             return self._result(launch_packed(special, values))
+        if known is not None:
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+            self._seen[key] = special
         return self._result(special.launch(*values))
 
     def _result(self, found: Any) -> Any:
@@ -306,22 +321,28 @@ class Kernel(Named, metaclass=PublicNames):
             )
         return form.read(found, followed=followed)
 
-    def _among_fields(
-        self, args: tuple[Any, ...]
-    ) -> tuple[Specialization, Sequence[object]] | None:
-        """Return what `specialize` does, if nothing but fields is compiled in and it was asked before."""
+    def _places_of(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]] | None:
+        """Return what decides the specialization, and what its launch function is given.
+
+        None if anything but fields is compiled in, or an array has no place: `specialize` has to look then.
+        """
         # A state in two fields that take turns is launched with them in each step: half of the usual way.
-        key: list[int] = []
-        values: list[object] = []
+        numbers: list[int] = []
+        values: list[Any] = []
+        places: list[Place] = []
         for kind, a in zip(self._kinds, args, strict=True):
             if kind == "value":
                 values.append(a)
             elif kind == "template" and a.__class__ is Field:
-                key.append(a.number)
+                numbers.append(a.number)
+            elif kind == "array" and (place := place_of(a)) is not None:
+                places.append(place)
+                values.append(a)
             else:
                 return None
-        special = self.specializations.get(tuple(key))
-        return None if special is None or special.is_stale else (special, values)
+        if places:
+            values.append(tuple(places))
+        return (*numbers, *places), values
 
     def _need_all(self, args: tuple[object, ...]) -> None:
         """Raise, as Python does for a launch function, where the number of arguments differs.
@@ -405,7 +426,8 @@ class Kernel(Named, metaclass=PublicNames):
                 values += struct_values(p, a, self.source.name)
                 continue
             values.append(a)
-        kinds = find_same(kinds, arrays) if len(arrays) > 1 else kinds
+        if len(arrays) > 1:
+            kinds = with_shapes(self.specializations, key, find_same(kinds, arrays), arrays)
         whole = (*key, *kinds)
         # Double-checked locking: launches of compiled kernels take no lock, and two threads that ask for the
         # same specialization get one object (its derivative and history must not be doubled).

@@ -12,14 +12,13 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from diffsim.ir.nodes import Arg, Dim, Mem, Value
+from diffsim.ir.nodes import Arg, Dim, Value
 from diffsim.ir.op import Tracked
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.sparse.activation import changed_levels
 from diffsim.runtime.executable import Executable
-from diffsim.runtime.fields.device_array import DeviceArray, known_as
-from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import (
     LaunchArguments,
@@ -28,10 +27,10 @@ from diffsim.runtime.kernels.access_summary import (
     touch_array,
     versions_of,
 )
-from diffsim.runtime.kernels.aliasing import check_separate
 from diffsim.runtime.kernels.arguments import flatten, takes_field
+from diffsim.runtime.kernels.array_memory import PLACES, bind_array, write_arrays
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
-from diffsim.runtime.launch_text import Writer
+from diffsim.runtime.launch_text import Writer, tuple_text
 from diffsim.runtime.observe.profiler import ADJOINT, timer_of
 
 if TYPE_CHECKING:
@@ -120,43 +119,6 @@ def _write_pack(
     given = f"{names}{more}" if names else more.removeprefix(", ")
     w.emit("try:", f"    $pack($memory, {compiled.args_at}, {given})")
     w.emit("except Exception:", f"    {slow}")
-
-
-def _write_arrays(
-    w: Writer,
-    special: Specialization,
-    compiled: Executable,
-    mems: tuple[Mem, ...],
-) -> None:
-    """Store the addresses of array arguments in the parameter block."""
-    arrays = [p for p in special.arguments.parameters if p.kind == "array"]
-    # Captured fields are separate memories by construction; an array may turn out to be one of them, or to
-    # overlap another array, which differs from launch to launch.
-    if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
-        w.space["$separate"] = check_separate
-        values = "".join(p.name + ", " for p in special.arguments.parameters)
-        w.emit(f"$separate({w.use(special, 'special')}, {w.use(mems, 'mems')}, ({values}))")
-    for p in arrays:
-        mem: Mem = special.arguments.arrays[p.name]._mem
-        w.space["$bind"] = bind_array
-        w.emit(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
-        for dual in special.arguments.duals_of(mem):
-            given = special.arguments.role_text(dual)
-            w.emit(f"$bind({w.use(compiled, 'compiled')}, {w.use(dual, 'mem')}, {given})")
-
-
-def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
-    """Bind a memory (and that of its gradient) to the array that this launch was given."""
-    if isinstance(array, Field):
-        assert mem.in_blocks == array.storage.layout.in_blocks
-        compiled.bind_array(mem, array.address, array.shape)
-        if mem.grad is not None and array.adjoint is not None:
-            compiled.bind_array(mem.grad, array.adjoint.address, array.shape)
-    elif isinstance(array, DeviceArray):
-        # Trailing axes may be components of vectors or matrices.
-        compiled.bind_array(mem, array.address, array.shape[: mem.rank])
-    else:
-        compiled.bind_numpy(mem, array)
 
 
 # ---- versions
@@ -311,10 +273,6 @@ def note_activity(special: Specialization) -> None:
 # ---- the functions
 
 
-def _tuple_text(things: list[str]) -> str:
-    return "(" + "".join(t + ", " for t in things) + ")"
-
-
 def forward(special: Specialization) -> Callable[..., Any]:
     """Write the launch function of a specialization."""
     # The generated text, in its order: 1. what is checked before anything changes; 2. arguments, seed, clock
@@ -322,6 +280,8 @@ def forward(special: Specialization) -> Callable[..., Any]:
     compiled = special.executable
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name, params)
+    if special.arguments.arrays:
+        w.params = [*params, PLACES]
     w.space["$Outdated"] = Outdated
     _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
     if special.looks_at_captures:
@@ -334,13 +294,13 @@ def forward(special: Specialization) -> Callable[..., Any]:
         wanted = "intercepts" if special.accesses.writes else "tangents"
         w.emit(_LISTENER, f"if $tape and $tape.{wanted}:")
         _write_known_replacement(w, special, recorded)
-        w.emit(f"    $other = $tape.launching({recorded}, {_tuple_text(params)})")
+        w.emit(f"    $other = $tape.launching({recorded}, {tuple_text(params)})")
         w.emit("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     # From here on a failure may leave memory half written.
     whole = len(w.lines)
     start = len(w.lines)
     _write_pack(w, special, compiled)
-    _write_arrays(w, special, compiled, special.ir.mems)
+    write_arrays(w, special, compiled, special.ir.mems, special.accesses)
     seed = "0"
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
@@ -367,12 +327,12 @@ def forward(special: Specialization) -> Callable[..., Any]:
     if special.only_neighbours_hear and not special.returns_active:
         # The recorder of the block knows of the launch; those of other threads do not.
         w.emit("if len($session.witnesses) > 1:", f"    {_LISTENER}")
-        w.emit(f"    $tape.launched({recorded}, {_tuple_text(params)}, $now, {seed})")
+        w.emit(f"    $tape.launched({recorded}, {tuple_text(params)}, $now, {seed})")
     elif special.on_tape:
         if not (special.is_announced and (special.accesses.writes or special.returns_float)):
             w.emit(_LISTENER)
         w.emit("if $tape:")
-        w.emit(f"    $tape.launched({recorded}, {_tuple_text(params)}, $now, {seed})")
+        w.emit(f"    $tape.launched({recorded}, {tuple_text(params)}, $now, {seed})")
         # In place of a number the program receives one that the tape follows.
         if special.returns_active:
             w.emit("    return $tape.returned($result)")
@@ -410,7 +370,7 @@ def _write_observed_call(
 
     `more` is what a launch is repeated with: the seed, and the cotangent.
     """
-    args = _tuple_text([p.name for p in special.arguments.parameters])
+    args = tuple_text([p.name for p in special.arguments.parameters])
     if watch is not None:
         w.space["$watch"], w.space["$again"] = watch, run_again
         w.emit(f"$before = $watch.before{args}")
@@ -477,7 +437,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
         )
         return
     w.space["$key"] = special.arguments.key
-    whole = f"$key({_tuple_text(params)})"
+    whole = f"$key({tuple_text(params)})"
     if any(p.type is not None and p.type.shape for p in special.arguments.parameters):
         # A vector argument is a list or an array, which cannot be hashed; it is flattened first.
         w.emit(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
@@ -488,7 +448,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
             f"$known({p.name})" if p.kind == "array" else p.name
             for p in special.arguments.parameters
         ]
-        w.emit(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
+        w.emit(f"$known_as = {tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
         w.space["$row"] = new_row
         w.emit("except KeyError:", "    $times[$known_as] = $row($now)")
         # An argument of a type without a hash (a 0-D NumPy array, say) takes the slow path.
@@ -519,7 +479,7 @@ def derivative(of: Derivative) -> Callable[..., None]:
     w = Writer(special.name + "_grad", params)
     w.params = ["$args", "$since", "$seed", *(["$g"] if of.returns_active else [])]
     if params:
-        w.emit(f"{_tuple_text(params)} = $args")
+        w.emit(f"{tuple_text(params)} = $args")
     tested = () if of.checks is None else of.checks.tested
     _write_row_numbers(w, (*accesses.reads, *accesses.writes), tested)
     # 1. Everything that the derivative loads must be as old as the launch, or older (docs/adr/0004).
@@ -551,7 +511,7 @@ def derivative(of: Derivative) -> Callable[..., None]:
     # 2. The same launch as the forward one, with the adjoint's code.
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=of.returns_active)
-    _write_arrays(w, special, compiled, of.ir.mems)
+    write_arrays(w, special, compiled, of.ir.mems, accesses)
     # The same key gives the same numbers, so those of the forward launch need not be saved.
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed

@@ -81,7 +81,8 @@ def translate(
             # adjoint then see every access to it.
             kind = kinds[len(refs)]
             clamp = p.array is not None and p.array.clamp
-            refs.append(array_ref(p.name, kind, clamp=clamp))
+            like = refs[kind.like] if kind.like >= 0 else None
+            refs.append(array_ref(p.name, kind, clamp=clamp, like=like))
             if kind.same >= 0:
                 refs[-1] = refs[kind.same].again(clamp=clamp)
             arrays[p.name] = refs[-1]
