@@ -300,9 +300,9 @@ def test_pairs_have_the_same_bits_every_time(threads):
     assert re.search(r"store <\d+ x float> %\w+, ptr %\w+, align \d+", attract.grad.llvm())
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [2, 16])
 def test_zeros_are_not_added_and_nan_is(cpu, threads):
-    # Many more elements than lanes are not copied, so these additions are atomic where two threads run.
+    # Many more elements than lanes are not copied. Two threads with atomics take longer than one without.
     cpu.init(cpu_max_num_threads=threads)
     n, count = 20_000, 1_000_000
     sums = cpu.field(cpu.f64, shape=count)
@@ -323,7 +323,7 @@ def test_zeros_are_not_added_and_nan_is(cpu, threads):
     expected = np.zeros(60)
     np.add.at(expected, where, what)
     np.testing.assert_allclose(sums.to_numpy()[:60], expected, rtol=1e-10, atol=1e-10)
-    assert ("atomicrmw fadd" in add.llvm()) == (threads > 1)
+    assert ("atomicrmw fadd" in add.llvm()) == (threads > 2)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 40])
@@ -364,5 +364,5 @@ def test_only_functions_that_a_launch_may_choose_are_compiled(cpu, threads, monk
     compiled = set(re.findall(r"define internal void @(task|alone|copies)(\d)", count.llvm()))
     one = {1: ("alone",) * 4, 2: ("copies", "alone", "copies"), 40: ("copies", "alone", "task")}
     known = {(kind, str(k)) for k, kind in enumerate(one[threads])}
-    rest = set() if threads == 1 else {(kind, "3") for kind in ("task", "alone", "copies")}
-    assert compiled == known | rest
+    rest = {1: (), 2: ("copies",), 40: ("task", "alone", "copies")}[threads]
+    assert compiled == known | {(kind, "3") for kind in ("alone", *rest)}

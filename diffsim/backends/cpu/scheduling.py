@@ -26,8 +26,7 @@ from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import iterations, statements
 
 _COPY_WORK = 1  # additions that a scalar of a thread's copy must save, to be worth its zeroing
-_ATOMIC_WORK = 20  # operations that an atomic update takes longer than a plain one
-_FEW_PARTS = 8  # that a task may be cut into to be called small
+_ATOMIC_WORK = 30  # operations that an atomic update takes longer than a plain one
 _COPIES_BYTES = 1 << 24  # bytes of copies, where there are more than threads
 _FIXED_WORK = 2  # the same, where the number of copies does not follow that of threads
 _FIXED_COPIES = 32
@@ -73,9 +72,9 @@ def chunk_copies(module: Module, task: Task) -> private_copies.Chunk:
 def functions_of(module: Module, task: Task) -> tuple[str, ...]:
     """Return the functions of a task that its launch chooses from, besides those of logs.
 
-    `task` has atomics, `alone` runs on one thread, `copies` adds to private copies. Where the number of lanes
-    is constant, and as far as the number of threads is known, what would never be chosen is left out. Those
-    left are right on any number of threads.
+    `task` has atomics; `alone` runs on one thread, also where several with atomics would take longer;
+    `copies` adds to private copies. Where the number of lanes is constant, and as far as the number of
+    threads is known, what would never be chosen is left out. Those left are right on any number of threads.
     """
     if not has_variants(task):
         return ("task",)
@@ -91,8 +90,14 @@ def functions_of(module: Module, task: Task) -> tuple[str, ...]:
     if pay:
         return ("copies",)
     others = ("task", "alone") if not threads or (chunks is None and threads > 1) else ("task",)
-    others = ("alone",) if threads == 1 else others
+    others = ("alone",) if 0 < threads <= most_threads_without_atomics(task) else others
     return others if pay is False else (*others, "copies")
+
+
+def most_threads_without_atomics(task: Task) -> int:
+    """Return up to how many threads one of them alone, without atomics, is as fast as all with them."""
+    plain = max(1, cost(task.body))
+    return max(1, cost(task.body, _ATOMIC_WORK) // plain)
 
 
 def threads_of(module: Module) -> int:
@@ -369,10 +374,12 @@ class _Spread:
             function, serial = f"@alone{k}", True
         elif "alone" in self.functions and not self.module.deterministic:
             threads = body.load_slot(THREADS, "i64")
-            # A function pointer rather than a branch: both variants take the same job. Not in a
-            # deterministic module, where the number of threads may decide nothing.
-            one_thread = body.assign(f"icmp eq i64 {threads}, 1")
-            function = body.assign(f"select i1 {one_thread}, ptr @alone{k}, ptr @task{k}")
+            # Not in a deterministic module, where the number of threads may decide nothing.
+            few = most_threads_without_atomics(self.task)
+            together = self.fork(body.assign(f"icmp sle i64 {threads}, {few}"))
+            pooled(body, f"@alone{k}", (self.pool, self.lanes, self.chunks), serial=True)
+            self.arrive(self.chunks)
+            body.start_block(together)
         pooled(body, function, (self.pool, self.lanes, self.chunks), serial=serial)
         self.arrive(self.chunks)
 

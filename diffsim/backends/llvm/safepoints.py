@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diffsim.backends.llvm.parameter_block import STOP
-from diffsim.ir.nodes import Block, Check, Const, For, If, Let, Load, Stmt, Value, While
+from diffsim.ir.nodes import Atomic, Block, Check, Const, For, If, Let, Load, Stmt, Value, While
 from diffsim.ir.traversal import blocks, statements
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class Count:
     up: bool
 
 
-def cost(block: Block) -> int:
-    """Estimate the number of operations of one run of a block."""
+def cost(block: Block, shared: int = 0) -> int:
+    """Estimate the operations of one run of a block, with `shared` more for each update that is atomic."""
     total = 0
     for s in block.stmts:
-        total += 1
-        inner = sum(cost(b) for b in blocks(s))
+        total += 1 + (shared if isinstance(s, Atomic) and not s.exclusive else 0)
+        inner = sum(cost(b, shared) for b in blocks(s))
         # Nested loops multiply; an unknown trip count is guessed on the high side, as a chunk that
         # is too short costs little.
         if isinstance(s, For):

@@ -21,7 +21,7 @@ from diffsim.passes.analysis.affine import Definitions, offset_of, task_definiti
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.regions import RegionMap, region_of
 
-_MOST_SCALARS = 1 << 20  # of one copy; each thread has one, and clears and adds up all of it
+_MOST_SCALARS = 1 << 24  # of one copy; each thread has one, and clears and adds up all of it
 
 IndexPrefix = tuple[tuple[Value | None, int], ...]
 
