@@ -2852,7 +2852,8 @@ from diffsim import linalg as linalg
 def load(path: Any, /, *fields: Any, **named: Any) -> None:
     """Read the values of fields from a file that `ds.save` has written.
 
-    All names, shapes and types are checked before the first field changes.
+    All names, shapes and types are checked before the first field changes. In a sparse tree the cells are
+    active then that were when the file was written, and no others.
 
     Args:
         path: of the file.
@@ -3265,7 +3266,8 @@ def save(path: Any, /, *fields: Any, **named: Any) -> None:
     Args:
         path: where; a file that is there is replaced when all is written.
         fields: stored under the names that the program has for them.
-        named: stored under these names. A field of structs is stored as "name.member" for each member.
+        named: stored under these names. A field of structs is stored as "name.member" for each member, one
+            in a sparse tree with the cells that are active.
 
     Raises:
         ArgumentError: a field without a name, two of one name; the file cannot be written.

@@ -6,7 +6,7 @@ import pytest
 import diffsim as ds
 
 
-@pytest.mark.parametrize("way", ["beside", "apart", "gradient first", "for all"])
+@pytest.mark.parametrize("way", ["beside", "apart", "gradient first", "afterwards", "for all"])
 def test_gradients_placed_by_the_program(cpu, way):
     """A field made without a gradient gets one by placing it; d(sum x^2)/dx is 2 x wherever it lies."""
     x, loss = ds.field(ds.f64), ds.field(ds.f64)
@@ -26,6 +26,11 @@ def test_gradients_placed_by_the_program(cpu, way):
         node.place(x.grad)
         ds.root.place(loss)
         node.place(x)
+    elif way == "afterwards":
+        node.place(x)
+        node.place(x.grad)
+        ds.root.place(loss)
+        ds.root.place(loss.grad)
     else:
         node.place(x)
         ds.root.place(loss)
@@ -43,14 +48,18 @@ def test_gradients_placed_by_the_program(cpu, way):
 
 
 def test_what_asks_for_a_gradient_without_meaning_it(cpu):
-    """Looking at a field makes no gradient, nor does one of integers have any."""
+    """Looking at a field makes no gradient, nor asking after the first write; integers have none."""
     particle = ds.types.struct(pos=ds.math.vec2, kind=ds.i32)
     x, n, p = ds.field(ds.f32), ds.field(ds.i32), particle.field()
     assert "grad" not in repr(x) + repr(p)
     assert not x.needs_grad
     assert not p.needs_grad
     ds.root.dense(ds.i, 3).place(x, n, p)
+    assert not x.needs_grad
+    x[0] = 1.0
     assert x.grad is None
+    with pytest.raises(ds.FieldError, match="has no dual"):
+        x.dual
     assert n.grad is None
     assert p.grad is None
     q = particle.field()

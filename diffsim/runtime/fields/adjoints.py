@@ -50,11 +50,19 @@ def lend_adjoint(f: Field) -> bool:
 
 
 def asked_grad(f: Field) -> Field | None:
-    """Return `f.grad` of a field made without one: it gets one as long as it has no place."""
-    # Taichi's programs place it beside its field: .place(x, x.grad).
-    if not f.placed and not f.is_grad and not f.is_dual:
+    """Return `f.grad` of a field made without one: it gets one as long as its layout is open."""
+    # Taichi's programs place it beside its field, .place(x, x.grad), or after it, in a node of its own.
+    if is_open(f) and not f.is_grad and not f.is_dual:
         f.add_grad()
     return f.adjoint if f.declares_grad else None
+
+
+def is_open(f: Field) -> bool:
+    """Return whether a program that asks for a derivative of the field may be about to place it.
+
+    From the first launch or write on, a derivative made now would lack what went before.
+    """
+    return not f.placed or (f.node is not None and f.placed_at == session.clock)
 
 
 def make_grad(f: Field, declared: bool) -> None:
@@ -132,7 +140,7 @@ def narrow_dual(f: Field) -> Field:
     Raises:
         ArgumentError: it has none, or was in a block with several tangents since.
     """
-    if not f.declares_dual and not f.placed:
+    if not f.declares_dual and is_open(f):
         f.add_dual()  # Taichi's programs place it beside its field: .place(x, x.dual)
     if not f.declares_dual:
         raise no_dual(f)

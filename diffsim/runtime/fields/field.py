@@ -78,7 +78,7 @@ _FIXED = frozenset(["dtype", "element", "is_dual", "is_grad", "number", "version
 _CHANGING = frozenset(
     (
         "given_name kind source adjoint declares_grad destroyed duals declares_dual tree node "
-        "_exported _flat _mem _order _shape _shared _step _storage _strides soa"
+        "placed_at _exported _flat _mem _order _shape _shared _step _storage _strides soa"
     ).split()
 )
 """Attributes that diffsim itself sets again."""
@@ -163,6 +163,7 @@ class Field(
         # (of a mask: its cells).
         self.tree: tuple[Any, Place] | None = None
         self.node: Any = None
+        self.placed_at = -1  # what the clock read when it got its place in the node
         self.destroyed = False  # with its tree
 
     # ---- storage

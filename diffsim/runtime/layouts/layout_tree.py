@@ -291,7 +291,8 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
                     f"only fields can be placed, not {describe(f)}",
                     Span.of_caller(),
                     hint="the gradient of a field that was placed without one: make the field with "
-                    "needs_grad=True, or place the gradient first or beside it, .place(x, x.grad)"
+                    "needs_grad=True, or give it no shape and place both before the first launch: "
+                    ".place(x, x.grad)"
                     if f is None
                     else "write .place(x, y); gradients of fields that have needs_grad=True go along",
                 )
@@ -308,7 +309,7 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
                 if d is not None and d.node is not None and d.node.shape != shape:
                     raise _other_shape(d, d.node.shape, shape)
             f.place(shape, order, tree=tree, origin=self._origin(offset, shape))
-            f.node = self
+            f.node, f.placed_at = self, session.clock
             if tree is not None:
                 # Kernels that deactivate cells of the tree set what is in them to 0: this field, too.
                 for forget in session.at_new_grad:
