@@ -93,3 +93,23 @@ def test_lanes_have_integers_booleans_and_ends_of_their_own(monkeypatch):
     np.testing.assert_allclose(y.to_numpy(), expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(table.grad.to_numpy(), at_table, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(x.grad.to_numpy(), at_x, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("count", "is_long"), [(60, True), (2, False)])
+def test_blocks_with_many_accesses_are_spared_a_slow_pass(count, is_long, monkeypatch):
+    """LLVM compares none of them with another, and unrolls loops with few as before."""
+    monkeypatch.setattr(vectorize, "_ALWAYS", True)
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    x, y = ds.field(ds.f64, shape=(37, count)), ds.field(ds.f64, shape=37)
+
+    @ds.kernel
+    def sums():
+        for i in y:
+            for k in ds.static(range(count)):
+                y[i] += (k + 1) * x[i, k]
+
+    a = random(x.shape, 7)
+    x.from_numpy(a)
+    sums()
+    np.testing.assert_allclose(y.to_numpy(), a @ np.arange(1, count + 1), rtol=1e-12)
+    assert ("asm sideeffect" in sums.llvm()) is is_long
