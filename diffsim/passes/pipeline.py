@@ -15,6 +15,7 @@ from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.interiors import split_interiors
+from diffsim.passes.forms.loop_order import order_loops
 from diffsim.passes.forms.merged_nests import merge_nests
 from diffsim.passes.forms.unrolled_loops import unroll_short_loops
 from diffsim.passes.instrument.bounds import check_bounds
@@ -50,7 +51,9 @@ PREPARE: Stages = (
     # `activate_stores` before all others, so that whatever looks at a kernel sees what it activates.
     (
         "simplify",
-        lambda k: merge_nests(eliminate_dead_code(expand_gradients(activate_stores(k)))),
+        lambda k: order_loops(
+            merge_nests(eliminate_dead_code(expand_gradients(activate_stores(k))))
+        ),
     ),
 )
 

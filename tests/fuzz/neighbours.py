@@ -1,5 +1,5 @@
 """Random stencils over nests and boxes, whose neighbours wrap around, stop at the faces, or are left out; and
-loops over all pairs, with short loops inside.
+loops over all pairs, with short loops inside. The data are fields, in any order of axes, or arguments.
 
 Python runs the same text over NumPy's arrays, in the order in which the program is written, and central
 differences of that run along one direction are what the gradient must give.
@@ -317,23 +317,58 @@ def in_python(text, starts):
     return {k: f.values for k, f in fields.items()}
 
 
+TYPES = "(dtype=ds.types.vector(2, ds.f64), ndim=3)"
+
+
+def with_arguments(text, seed):
+    """The program with its data as arguments, whose extents may be those of the loops."""
+    r = random.Random(f"arguments {seed}")
+    typed = ", ".join(f"{k}: ds.types.ndarray{TYPES if k == 'w' else '()'}" for k in SHAPES)
+    lines = []
+    for line in text.split("\n"):
+        name, found, rest = line.strip().partition("(")
+        if line.startswith("def ") and line != "def main():":
+            separator = "" if rest.startswith(")") else ", "
+            lines.append(f"{name}({typed}{separator}{rest}")
+            if "H: ds.i32" not in line and r.random() < 0.7:
+                lines += ["    H = u.shape[1]", f"    W = {r.choice('uw')}.shape[2]"]
+            continue
+        if found and name in ("measure", "k0", "k1", "k2") and line.startswith("    "):
+            line = f"    {name}({', '.join(SHAPES)}, {rest}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _made(name, h, w, r, as_arrays):
+    """A field in some order of its axes, or an array."""
+    shape = _shape(name, h, w)
+    shape = shape[:-1] if name == "w" else shape
+    if as_arrays:
+        of = ds.Vector.ndarray if name == "w" else ds.ndarray
+        return of(*([2] if name == "w" else []), ds.f64, shape, needs_grad=True)
+    axes = "ijk"[: len(shape)]
+    order = r.choice([axes, axes, *map("".join, itertools.permutations(axes))])
+    more = {"order": order} if len(axes) > 1 else {}
+    if name == "w":
+        return ds.Vector.field(2, ds.f64, shape, needs_grad=True, **more)
+    return ds.field(ds.f64, shape, needs_grad=True, **more)
+
+
 def verdict(text, seed, in_place="save", **options):
     """ "right", "refused", or what is wrong."""
     h, w = (int(k.strip(",")) for k in text.split("\n")[0].split()[3:5])
     starts, along = _starts(seed, h, w)
     ds.init(default_fp=ds.f64, **options)
-    fields = {
-        k: ds.Vector.field(2, ds.f64, (PLANES, h, w), needs_grad=True)
-        if k == "w"
-        else ds.field(ds.f64, _shape(k, h, w), needs_grad=True)
-        for k in SHAPES
-    }
+    r = random.Random(f"layouts {seed}")
+    as_arrays = r.random() < 0.35
+    fields = {k: _made(k, h, w, r, as_arrays) for k in SHAPES}
+    ours = with_arguments(text, seed) if as_arrays else text
     for k, f in fields.items():
         f.from_numpy(starts[k])
     there = in_python(text, starts)
     try:
         with ds.Tape(fields["s"], in_place=in_place):
-            _execute(text, {"ds": ds, **fields})
+            _execute(ours, {"ds": ds, **fields})
     except AutodiffError:
         return "refused"
     for k, f in fields.items():

@@ -1,0 +1,127 @@
+"""Loop interchange: the axes of a box in an order in which neighbouring lanes are neighbours in memory.
+
+    parallel %i in 0..n, %j in 0..m {          parallel %j in 0..m, %i in 0..n {
+      ... y[%i, %j] = x[%i + 1, %j] ...   ->      ... y[%i, %j] = x[%i + 1, %j] ...
+    }                                           }
+
+where x and y are stored column by column. Loops over a field follow its memory anyway
+(`iteration_spaces.py`); this is for `ds.ndrange`, and for nests that have become boxes.
+
+Assumes any kernel. Promises: the same lanes, each of which does the same, and the same results to the last
+bit but for sums over all lanes, whose order is free. Tasks stay as they are if something would show the order
+of lanes: if they print, use what an update returned, store or add to one element in several lanes, or access
+an element that another lane may write.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.layout import strides_of
+from diffsim.ir.nodes import Atomic, Const, InlineLLVM, Kernel, Load, Mem, Print, Store, Task, Value
+from diffsim.ir.traversal import statements
+from diffsim.ir.types import size_of
+from diffsim.passes.analysis.affine import AffineForms, affine_forms, element_of, task_definitions
+from diffsim.passes.analysis.dependence import Access
+
+_FAR = 16  # scalars, the length of a line of the cache: farther apart is no worse
+_FREE = ("add", "min", "max")  # updates that commute
+_FEWEST_LANES = 8  # of the last axis, or they are no vectors
+
+
+def order_loops(kernel: Kernel) -> Kernel:
+    """Return the kernel with the axes of boxes in the order of what their lanes access."""
+    tasks = tuple([_ordered(t) for t in kernel.tasks])
+    same = all(a is b for a, b in zip(tasks, kernel.tasks, strict=True))
+    return kernel if same else kernel.replace(tasks=tasks)
+
+
+def _ordered(task: Task) -> Task:
+    """Return a task with the best of its axes as the last one."""
+    if len(task.axes) < 2 or task.active is not None or task.written or task.reductions:
+        return task
+    found = list(statements(task.body, given=True))
+    if any(isinstance(s, (Print, InlineLLVM)) for s in found):
+        return task
+    accesses = [s for s in found if isinstance(s, (Load, Store, Atomic))]
+    costs = _Costs(task, accesses)
+    last = task.axes[-1]
+    best = min(reversed(task.axes), key=costs.of)
+    if best is last or costs.of(best) >= costs.of(last) or _extent(task, best) < _FEWEST_LANES:
+        return task
+    return task if costs.show_order() else _with_last(task, best)
+
+
+def _with_last(task: Task, axis: Value) -> Task:
+    """Return a task with its axes in another order; the program's indices keep theirs."""
+    axes = (*(a for a in task.axes if a is not axis), axis)
+    places = [task.axes.index(a) for a in axes]
+    ends = tuple(v for k in places for v in task.bounds.yields[2 * k : 2 * k + 2])
+    bounds = type(task.bounds)(task.bounds.stmts, ends)
+    written = tuple(axes.index(a) for a in task.axes)
+    return task.replace(axes=axes, bounds=bounds, written=written)
+
+
+def _extent(task: Task, axis: Value) -> int:
+    """Return the number of lanes along an axis, or enough where it is not known."""
+    k = task.axes.index(axis)
+    lo, hi = task.bounds.yields[2 * k : 2 * k + 2]
+    known = isinstance(lo, Const) and isinstance(hi, Const)
+    return int(hi.value) - int(lo.value) if known else _FEWEST_LANES  # type: ignore[attr-defined]
+
+
+class _Costs:
+    """How far apart in memory the accesses of neighbouring lanes are, by the axis along which they are."""
+
+    def __init__(self, task: Task, accesses: list[Access]) -> None:
+        self.task = task
+        self.accesses = accesses
+        self.forms: AffineForms = affine_forms(task)
+        self.known: dict[Value, int] = {}
+
+    def of(self, axis: Value) -> int:
+        """Return the sum of the distances, each as far as it matters."""
+        if axis not in self.known:
+            self.known[axis] = sum(self.distance(s, axis) for s in self.accesses)
+        return self.known[axis]
+
+    def distance(self, s: Access, axis: Value) -> int:
+        """Return how far apart two neighbours' accesses are; the same for all axes where indices tell."""
+        total = 0
+        for i, stride in zip(s.index, _strides(s.mem), strict=False):
+            form = self.forms.form(i)
+            if form is None:
+                return _FAR
+            total += form.get(axis, 0) * stride
+        return min(abs(total), _FAR)
+
+    def show_order(self) -> bool:
+        """Whether results may depend on which of the lanes runs first."""
+        defs = task_definitions(self.task)
+        elements: dict[Mem, set[object]] = {}
+        for s in self.accesses:
+            elements.setdefault(s.mem, set()).add(element_of(s.index[: s.mem.rank], defs))
+        writes = [s for s in self.accesses if not isinstance(s, Load)]
+        return any(isinstance(s, Atomic) and s.out is not None for s in writes) or not all(
+            len(elements[s.mem]) == 1 and (self.is_own(s) or self.is_sum_of_all(s)) for s in writes
+        )
+
+    def is_sum_of_all(self, s: Access) -> bool:
+        """Whether all lanes add to one 0-D element (or take its minimum), which none of them loads."""
+        updates = [a for a in self.accesses if a.mem is s.mem]
+        return not s.mem.rank and all(isinstance(a, Atomic) and a.op in _FREE for a in updates)
+
+    def is_own(self, s: Access) -> bool:
+        """Whether no two lanes access the same element: each axis is alone in a component of the index."""
+        loops = self.forms.ranges.keys()
+        alone: set[Value] = set()
+        for i in s.index[: s.mem.rank]:
+            form = self.forms.form(i) or {}
+            found = [v for v, n in form.items() if v in loops and n]
+            alone.update(v for v in found if v is not None and len(found) == 1)
+        return alone.issuperset(self.task.axes)
+
+
+def _strides(mem: Mem) -> tuple[int, ...]:
+    """Return the distances in scalars between neighbours along each axis, as far as they are known."""
+    if mem.shape is None:
+        return (*[_FAR] * (mem.rank - 1), size_of(mem.dtype))
+    return strides_of(mem)

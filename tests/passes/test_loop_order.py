@@ -1,0 +1,102 @@
+"""Axes of boxes change places where lanes are then neighbours in memory, and nothing shows their order."""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from tests.support.source import make
+
+pytestmark = pytest.mark.usefixtures("quick_code")
+
+H, W = 18, 20
+HEAD = "@ds.kernel\ndef kernel():\n"
+BOX = " for i, j in ds.ndrange(H, W):\n  "
+INSIDE = " for i, j in ds.ndrange((1, H - 1), (1, W - 1)):\n  "
+
+
+@pytest.fixture
+def fields(cpu):
+    names = {k: ds.field(ds.f64, (H, W), order="ji", needs_grad=True) for k in "xy"}
+    names["a"] = ds.field(ds.f64, (H, W), needs_grad=True)
+    names["z"] = ds.field(ds.f64, (H, W, 3), order="jki", needs_grad=True)
+    shapes = {"r": H, "q": W, "s": ()}
+    names |= {k: ds.field(ds.f64, shape=s, needs_grad=True) for k, s in shapes.items()}
+    return {"ds": ds, "H": H, "W": W, "at": ds.field(ds.i32, shape=W), **names}
+
+
+def axes(text, fields):
+    """The names of the axes of a kernel's task with lanes."""
+    make(HEAD + text, fields)
+    (task,) = [t for t in fields["kernel"]._only(()).ir.tasks if t.axes]
+    return "".join(a.hint for a in task.axes)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (INSIDE + "y[i, j] = x[i - 1, j] + x[i, j + 1] * s[None]", "ji"),
+        (INSIDE + "x[i, j] = 2 * x[i, j]", "ji"),
+        (INSIDE + "x[i, j] += y[i, j] * y[i, j]", "ji"),
+        (" for i in range(H):\n  for j in range(W):\n   y[i, j] = x[i, j]", "ji"),
+        (" for k, i, j in ds.ndrange(3, H, W):\n  z[i, j, k] = k * x[i, j]", "kji"),
+        (BOX + "for k in range(3):\n   z[i, j, k] = x[i, j]", "ji"),
+        # Sums and extremes of all lanes.
+        (BOX + "s[None] += x[i, j] * y[i, j]", "ji"),
+        (BOX + "ds.atomic_max(s[None], x[i, j])", "ji"),
+        # As far apart in one order as in the other, or in rows anyway.
+        (BOX + "a[i, j] = x[i, j]", "ij"),
+        (BOX + "a[i, j] = a[H - 1 - i, j]", "ij"),
+        # Somebody sees who is first.
+        (INSIDE + "x[i, j] = x[i - 1, j]", "ij"),
+        (BOX + "r[i] += x[i, j]", "ij"),
+        (BOX + "q[j] = x[i, j]", "ij"),
+        (BOX + "s[None] = x[i, j]", "ij"),
+        (BOX + "s[None] += x[i, j] * s[None]", "ij"),
+        (BOX + "x[i, at[j]] = y[i, j]", "ij"),
+        (BOX + "x[i, j] = ds.atomic_add(s[None], y[i, j])", "ij"),
+        (BOX + "x[0, i + j] = y[i, j]", "ij"),
+        (BOX + "x[i, 0] = y[i, j]", "ij"),
+        (BOX + "for k in range(3):\n   x[i, j + k] += y[i, j]", "ij"),
+        (BOX + "print(x[i, j])\n  x[i, j] = 1", "ij"),
+        # Too few lanes for vectors.
+        (" for i, j in ds.ndrange(3, W):\n  y[i, j] = x[i, j]", "ij"),
+    ],
+)
+def test_order_of_axes(fields, text, expected):
+    assert axes(text, fields) == expected
+
+
+def test_values_and_gradients(fields):
+    x, y, s = fields["x"], fields["y"], fields["s"]
+
+    @ds.kernel
+    def kernel():
+        for i, j in ds.ndrange((1, H - 1), (1, W - 1)):
+            y[i, j] = x[i - 1, j] * x[i + 1, j] + i * x[i, (j + 1) % W]
+
+    @ds.kernel
+    def total():
+        for i, j in ds.ndrange(H, W):
+            s[None] += (2 * i + j) * y[i, j]
+
+    given = np.random.default_rng(0).standard_normal((H, W))
+    x.from_numpy(given)
+    with ds.ad.Tape(s):
+        kernel()
+        total()
+    i, j = np.indices((H, W))
+    inner = np.s_[1:-1, 1:-1]
+    north, south, east = given[:-2, 1:-1], given[2:, 1:-1], given[1:-1, 2:]
+    expected = np.zeros((H, W))
+    expected[inner] = north * south + i[inner] * east
+    np.testing.assert_allclose(y.to_numpy(), expected, rtol=1e-12)
+    weight = np.zeros((H, W))
+    weight[inner] = (2 * i + j)[inner]
+    grad = np.zeros((H, W))
+    grad[:-2, 1:-1] += weight[inner] * south
+    grad[2:, 1:-1] += weight[inner] * north
+    grad[1:-1, 2:] += (weight * i)[inner]
+    np.testing.assert_allclose(x.grad.to_numpy(), grad, rtol=1e-12)
+    (task,) = kernel._only(()).ir.tasks
+    assert task.axes[0].hint == "j"
+    assert task.written == (1, 0)  # messages have the indices of the program
