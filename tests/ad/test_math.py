@@ -332,3 +332,22 @@ def test_of_values_on_a_tape():
         ds.Tape(),
     ):
         tm.isnan(read(0))
+
+
+@pytest.mark.parametrize(("t", "most"), [(ds.f16, 6e4), (ds.f32, 1e38), (ds.f64, 1e300)])
+def test_quotients_by_constants(t, most):
+    """Also by those whose reciprocal the type does not hold."""
+    x, y = (ds.field(t, shape=(), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def divide(c: ds.template()):
+        y[None] = x[None] / c
+
+    digits = 2 * np.finfo(t.numpy).eps
+    for c in (3.0, -700.0, 1 / most, 1e-3, most):
+        c = float(np.asarray(c, t.numpy))
+        # A gradient whose quotient is a normal number.
+        g = float(np.asarray(min(max(abs(c), 1e-3), 1e3), t.numpy))
+        x.grad[None], y.grad[None] = 0.0, g
+        divide.grad(c)
+        assert np.isclose(x.grad[None], np.asarray(g / c, t.numpy), rtol=digits, atol=0)

@@ -6,7 +6,7 @@ from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
 from diffsim.backends.simd.simd import SimdLowering
 from diffsim.backends.simd.simd_values import Index
-from diffsim.ir.nodes import For, Let, Load, Task, While
+from diffsim.ir.nodes import Let, Load, Task
 from diffsim.ir.types import ScalarType
 
 _MANY_ACCESSES = 48
@@ -51,7 +51,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     # Rows that are a multiple of W need no mask, and LLVM gets plain loads and stores.
     if not extent.isdigit() or int(extent) % lanes:
         left = body.assign(f"sub nsw i64 {extent}, {first}")
-    if left and (_only_yields(task) or _has_many_groups(task)):
+    if left and (task.neighbours or _only_yields(task)):
         nexts = _whole_or_part(body, task, base, left, carried)
     else:
         body.mask = _first_lanes(body, left) if left else ""
@@ -107,7 +107,7 @@ def _whole_or_part(
     """Emit a block of lanes twice: without a mask for a whole one.
 
     Loads under a mask are half as fast as plain ones where memory is all that a lane waits for, and only
-    whole blocks access neighbours together.
+    whole blocks access neighbours together. (A test for each group would keep them in the loops they are in.)
     """
     whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
     full = body.assign(f"icmp sge i64 {left}, {body.lanes}")
@@ -137,11 +137,6 @@ def _whole_or_part(
 def _only_yields(task: Task) -> bool:
     """Whether lanes have no effect but their partial results."""
     return all(isinstance(s, (Let, Load)) for s in task.body.stmts)
-
-
-def _has_many_groups(task: Task) -> bool:
-    """Whether a test for each group of accesses would cost more than a second copy of the body."""
-    return bool(task.neighbours) and not any(isinstance(s, (For, While)) for s in task.body.stmts)
 
 
 def _first_lanes(body: SimdLowering, count: str) -> str:

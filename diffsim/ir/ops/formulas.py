@@ -65,9 +65,16 @@ def mask_zero_adjoints(g: Value, contribution: Value) -> Value:
 
 
 def by_numerator(g: Value, a: Value, b: Value, y: Value) -> Value:
-    """Emit the contribution of y = a / b to the adjoint of a: g / b; no test of g where b is a constant."""
-    if isinstance(b, Const) and abs(b.value) > 2**-100:
-        return g / b
+    """Emit the contribution of y = a / b to the adjoint of a: g / b; no division where b is a constant.
+
+    The bounds on b keep 1 / b, and the numbers that it is multiplied by, within the range of the type.
+    """
+    if isinstance(b, Const):
+        most = 2**12 if b.type.scalar.bits == 16 else 2**100
+        if 1 / most < abs(b.value) < most:
+            return g * _like(1 / b.value, b)
+        if abs(b.value) > 2**-100:
+            return g / b
     return unless_zero(g, g / b)
 
 
