@@ -65,3 +65,24 @@ def test_what_asks_for_a_gradient_without_meaning_it(cpu):
     q = particle.field()
     ds.root.dense(ds.i, 3).place(q, q.grad)
     assert q.grad.keys == ["pos"]
+
+
+def test_a_field_of_structs_made_of_fields(cpu):
+    """Taichi's `StructField(fields, methods)`: the members are the fields themselves."""
+    pos, kind = ds.Vector.field(2, ds.f64, needs_grad=True), ds.field(ds.i32)
+    particles = ds.StructField({"pos": pos, "kind": kind})
+    ds.root.dense(ds.i, 3).place(particles)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def weigh():
+        for i in particles:
+            loss[None] += particles[i].kind * particles[i].pos.norm_sqr()
+
+    particles[1] = ds.Struct({"pos": [1.0, 2.0], "kind": 3})
+    with ds.Tape(loss):
+        weigh()
+    assert (loss[None], kind[1], pos.grad[1].to_list()) == (15.0, 3, [6.0, 12.0])
+    for fields, methods in (3, {}), ({"pos": 3}, {}), ({"pos": pos}, 3):
+        with pytest.raises(ds.FieldError, match="StructField takes|not a field"):
+            ds.StructField(fields, methods)

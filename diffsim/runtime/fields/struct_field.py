@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from diffsim.errors import FieldError, OperationError, Span, shown
-from diffsim.ir.types import TensorType
+from diffsim.ir.types import TensorType, tensor
 from diffsim.lang.host.field_like import StructFieldLike
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.peer_names import OF_STRUCT_FIELDS
@@ -58,7 +58,10 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
     type: StructType
     _struct: dict[str, Any]
 
-    def __init__(self, type_: StructType, members: dict[str, Any]) -> None:
+    def __init__(self, type_: StructType, members: dict[str, Any] | None = None) -> None:
+        if not isinstance(type_, StructType):  # Taichi's form: fields by name, and methods
+            type_, members = _type_of(type_, {} if members is None else members), type_
+        assert members is not None
         self.type = type_
         self._struct = members
 
@@ -559,3 +562,26 @@ class StructNamespace:
             else struct_type("struct", members)
         )
         return make_struct_field(t, shape, name, needs_grad, layout, needs_dual, offset)
+
+
+def _type_of(fields: object, methods: object) -> StructType:
+    """Return the type of structs whose members are these fields."""
+    if not isinstance(fields, dict) or not isinstance(methods, dict):
+        given = fields if not isinstance(fields, dict) else methods
+        raise FieldError(
+            f"ds.StructField takes dictionaries of fields and of methods, not {describe(given)}",
+            Span.of_caller(),
+            hint="write ds.Struct.field(dict(mass=ds.f32), shape=4), which makes the fields",
+        )
+    for name, f in fields.items():
+        if not isinstance(f, (Field, StructField)):
+            raise FieldError(
+                f"{name} of this field of structs is {describe(f)}, not a field",
+                Span.of_caller(),
+                hint="write ds.Struct.field(dict(mass=ds.f32), shape=4), which makes the fields",
+            )
+    types = {
+        k: f.type if isinstance(f, StructField) else tensor(f.dtype, f.element)
+        for k, f in fields.items()
+    }
+    return struct_type("struct", types, methods)
