@@ -84,5 +84,5 @@ def test_a_field_of_structs_made_of_fields(cpu):
         weigh()
     assert (loss[None], kind[1], pos.grad[1].to_list()) == (15.0, 3, [6.0, 12.0])
     for fields, methods in (3, {}), ({"pos": 3}, {}), ({"pos": pos}, 3):
-        with pytest.raises(ds.FieldError, match="StructField takes|not a field"):
+        with pytest.raises(ds.FieldError, match=r"StructField takes|not a field"):
             ds.StructField(fields, methods)

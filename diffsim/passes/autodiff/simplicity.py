@@ -114,7 +114,7 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> Iterator[KernelSimp
         return
     for s in block.stmts:
         if isinstance(s, (Load, Store, Atomic)) and not _is_argument(s.mem):
-            yield _refused("a loop is beside other statements", s.span, kernel)
+            yield _refused("a loop is beside other statements", first.span, kernel)
             return
     yield from _check(kernel, first.body, inside=True)
 

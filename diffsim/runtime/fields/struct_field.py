@@ -58,12 +58,14 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
     type: StructType
     _struct: dict[str, Any]
 
-    def __init__(self, type_: StructType, members: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, type_: StructType | dict[str, Any], members: dict[str, Any] | None = None
+    ) -> None:
+        fields = members or {}
         if not isinstance(type_, StructType):  # Taichi's form: fields by name, and methods
-            type_, members = _type_of(type_, {} if members is None else members), type_
-        assert members is not None
+            fields, type_ = type_, _type_of(type_, {} if members is None else members)
         self.type = type_
-        self._struct = members
+        self._struct = fields
 
     def __getattr__(self, name: str) -> Any:
         # Past `__getattr__`: copying and pickling ask for attributes before `__init__` has run.
