@@ -35,9 +35,10 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.array_memory import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_function import PLAIN
-from diffsim.runtime.kernels.launch_history import note_gradients, read_the_same
+from diffsim.runtime.kernels.launch_history import first_difference, note_gradients, read_the_same
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
+from diffsim.runtime.memory.versions import span_of
 from diffsim.runtime.poison import ZERO, poison
 from diffsim.runtime.session import session
 
@@ -168,7 +169,9 @@ class GradientCall:
         if not isinstance(error, GlobalDataAccessError):
             return error
         if count > 1:
-            return self._of_an_earlier_launch(count, error.message, error.span)
+            return self._of_an_earlier_launch(
+                count, self._difference(error, args, since), error.span
+            )
         # What was overwritten a tape could have saved, unless it was a gradient written by the user.
         may_switch = session.recomputed_from is None and not session.options.lifts_rules
         found = error.parts
@@ -323,6 +326,22 @@ class GradientCall:
             span or self.specialization.kernel.source.head(),
             hint=f"run {self.name}(...) again before this call; or record the launches: ds.Tape(loss) "
             "differentiates several, and tape.backward(grads={y: seed}) one as often as wanted",
+        )
+
+    def _difference(
+        self, error: GlobalDataAccessError, args: tuple[object, ...], since: int
+    ) -> str:
+        """Say what an earlier launch has read that is another value now."""
+        key = self.specialization.arguments.key(args)
+        readings = self.specialization.launches.since(key, since)
+        by = first_difference(self.derivative, args, readings)
+        place = span_of(by)
+        if session.recomputed_from is not None or place is None:
+            return error.message
+        who = f"the {by.where}" if by is place else "a Python statement"
+        return (
+            f"it has read other values, and the first difference was made by {who}\n{place.text()}\n"
+            "  read here:"
         )
 
     def _made_anew(self) -> AutodiffError:

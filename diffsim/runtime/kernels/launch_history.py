@@ -24,7 +24,8 @@ import numpy as np
 from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.analysis.regions import reads
-from diffsim.runtime.numbering.value_numbers import Unknown, value_numbers
+from diffsim.runtime.numbering.effects import arguments_of
+from diffsim.runtime.numbering.value_numbers import value_numbers
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
@@ -171,20 +172,17 @@ def _is_the_same(
     )
 
 
-def what_differs(
-    derivative: Derivative, args: tuple[Any, ...], readings: Sequence[int]
-) -> Unknown | None:
-    """Return the write that makes what a derivative loads another one than after these launches."""
+def first_difference(derivative: Derivative, args: tuple[Any, ...], readings: Sequence[int]) -> Any:
+    """Return who made what a derivative loads another one than after these launches; None: unknown."""
     for a in derivative.accesses.reads:
         box = derivative.specialization.box(a, args)
         if box is None or _is_the_same(derivative, a, args, readings):
             continue
         place = box[0].number, box[1]
         now = value_numbers.at(place)
-        for t in readings:
-            then = value_numbers.at(place, t)
+        for then in (value_numbers.at(place, t) for t in readings):
             if then is not None and now is not None and then != now:
-                return value_numbers.differs(then, now)
+                return value_numbers.first_difference(then, now)
     return None
 
 
@@ -257,4 +255,7 @@ def _launched_at(now: int) -> Event | None:
         if times and times[-1] >= now and times[bisect.bisect_left(times, now)] == now
     ]
     # Threads that launch at once may get the same reading.
-    return found[0] if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    args = arguments_of(*found[0])
+    return None if args is None else (found[0][0], args)

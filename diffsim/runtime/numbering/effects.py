@@ -58,7 +58,7 @@ _numbers = itertools.count()
 
 def effect_of(special: Specialization, key: Any) -> Effect | None:
     """Return the effect of launches with this key in their history; None: it is unknown what they write."""
-    args = _arguments(special, key)
+    args = arguments_of(special, key)
     if args is None:
         return None
     written: dict[Place, Box] = {}
@@ -79,8 +79,8 @@ def _place(box: Box) -> Place:
     return box[0].number, box[1]
 
 
-def _arguments(special: Specialization, key: Any) -> tuple[Any, ...] | None:
-    """Return the arguments that a key of a launch history stands for; vectors as tuples."""
+def arguments_of(special: Specialization, key: Any) -> tuple[Any, ...] | None:
+    """Return the arguments that a key of a launch history stands for (vectors as tuples); None: unknown."""
     found: list[Any] = []
     rest = iter(key)
     for p in special.arguments.parameters:

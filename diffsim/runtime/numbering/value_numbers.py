@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from diffsim import locks
 from diffsim.runtime.numbering.effects import Effect, Place, Rule, effect_of
@@ -46,14 +46,6 @@ class _Past:
         self.rows: dict[int, Entries] = {}
 
 
-class Unknown(NamedTuple):
-    """Where a new number came from: a write that nothing is known of."""
-
-    reading: int
-    place: Place
-    writer: Any
-
-
 class ValueNumbers:
     """The numbers of all parts of fields since some reading of the clock.
 
@@ -74,6 +66,8 @@ class ValueNumbers:
         self._past: dict[int, _Past] = {}
         self._numbers: dict[Any, int] = {}
         self._nodes: list[Any] = []
+        # Who made constants, launches and new numbers last, and when.
+        self._makers: dict[int, tuple[int, Any]] = {}
         self._changes = 0
 
     def _number(self, node: Any) -> int:
@@ -87,7 +81,12 @@ class ValueNumbers:
     def _new(self, reading: int, place: Place, writer: Any = None) -> int:
         """Return the number of a value that is not known to be any other."""
         # One for each reading and place: nothing writes the same part twice at one reading.
-        return self._number(Unknown(reading, place, writer))
+        return self._by(writer, reading, self._number(("new", place, reading)))
+
+    def _by(self, writer: Any, reading: int, number: int) -> int:
+        """Note who has made what a number stands for last."""
+        self._makers[number] = reading, writer
+        return number
 
     # ---- asking
 
@@ -120,22 +119,24 @@ class ValueNumbers:
         rows = past.rows.values() if row is None else [past.rows[row]] if row in past.rows else []
         return max(past.whole[-1][0], *(entries[-1][0] for entries in rows), -1)
 
-    def differs(self, one: int, other: int) -> Unknown | None:
-        """Return what makes two numbers different: a write of which nothing is known; None: it is unclear."""
-        seen: set[tuple[int, int]] = set()
-        pairs = [(one, other)]
-        while pairs:
-            pair = pairs.pop()
-            if pair in seen or pair[0] == pair[1]:
-                continue
-            seen.add(pair)
-            a, b = (self._nodes[n] for n in pair)
-            unknown = [n for n in (a, b) if isinstance(n, Unknown)]
-            if unknown:
-                return max(unknown)
-            if len(a) == len(b) and a[:2] == b[:2]:
-                pairs += zip(_parts(a), _parts(b), strict=False)
-        return None
+    def first_difference(self, then: int, now: int) -> Any:
+        """Return who made the first thing that the second of two numbers is made of, and the first is not.
+
+        A writer, as versions have it; None: it is unknown.
+        """
+        only = self._made_of(now) - self._made_of(then)
+        found = [self._makers[n] for n in only if n in self._makers]
+        return min(found, key=lambda maker: maker[0])[1] if found else None
+
+    def _made_of(self, number: int) -> set[int]:
+        """Return all numbers that a number is made of, itself included."""
+        found = {number}
+        left = [number]
+        while left:
+            new = {n for n in _parts(self._nodes[left.pop()]) if n not in found}
+            found |= new
+            left += new
+        return found
 
     # ---- going on
 
@@ -231,7 +232,7 @@ class ValueNumbers:
             left = self._new(reading, place, writer)
         else:
             # 0.0 equals -0.0 and 0 for Python.
-            left = self._number(("constant", place, repr(value)))
+            left = self._by(writer, reading, self._number(("constant", place, repr(value))))
             if index is not ... and f.shape:
                 left = self._over(place, ("element", index), left)
         self._set(place, reading, left)
@@ -247,6 +248,7 @@ class ValueNumbers:
             return
         inputs = tuple([self._input(place, reading) for place in effect.inputs])
         launch = self._number(("launch", effect.number, *inputs))
+        self._by(special.kernel.source.head(), reading, launch)
         made = [
             (place, self._stored(place, rule, effect, launch, reading))
             for place, rule in effect.outputs
