@@ -50,16 +50,17 @@ def place_of(array: object) -> Place | None:
     Two arrays with one place are the same memory, shape and type, whenever they exist: so what was found out
     about one holds for the other.
     """
-    if isinstance(array, np.ndarray) and array.__class__ is np.ndarray:
+    if array.__class__ is np.ndarray:
         try:
             # Fails unless the array is contiguous, writeable and has elements; `array.ctypes` takes 1 us.
             return addressof(_first_byte(array)), array.shape, array.dtype  # type: ignore[arg-type]
         except (TypeError, ValueError, BufferError):
             return None
-    if not isinstance(array, Field) or not array.placed:
+    if array.__class__ is not Field or array._shape is None:
         return None
+    # A field stays where it is as long as kernels are compiled for it: `ds.init` forgets all of them.
     g = array.adjoint
-    return array.number, array.address, -1 if g is None else g.number
+    return array.number, -1 if g is None else g.number
 
 
 def places_of(arrays: Iterable[object]) -> tuple[Place, ...] | None:

@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from diffsim.ir.nodes import Arg, Dim, Value
 from diffsim.ir.op import Tracked
 from diffsim.passes.analysis.regions import RegionAccess
@@ -19,6 +21,7 @@ from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.sparse.activation import changed_levels
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.device_array import known_as
+from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import (
     LaunchArguments,
@@ -198,18 +201,32 @@ def write_stamps(
     who = w.use(writer, "who")
     for a in written:
         if a.mem.kind == "array":
-            w.space["$touch_array"] = touch_array
-            name = special.arguments.array_name(a.mem)
-            role = special.arguments.role_of(a.mem)
-            # Which field an array is, and which axis has its rows, is known at the launch only.
-            slices = f"{_time_text(a, special)}, {_slices_text(a, special)}"
-            lines = [f"$touch_array({name}, {role}, $now, {slices}, {who})"]
+            lines = _touch_lines(w, special, a, who)
         else:
             lines = _stamp_lines(w, special, a, writer)
         text = "\n".join(lines)
         if (a.mem, text) not in seen:
             seen.add((a.mem, text))
             w.emit(*lines)
+
+
+def _touch_lines(w: Writer, special: Specialization, a: RegionAccess, who: str) -> list[str]:
+    """Return the lines that stamp the versions of an array argument."""
+    name = special.arguments.array_name(a.mem)
+    role, time = special.arguments.role_of(a.mem), _time_text(a, special)
+    # Which field an array is, and which axis has its rows, is known at the launch only.
+    w.space |= {"$touch_array": touch_array, "$Field": Field, "$ndarray": np.ndarray}
+    slow = f"$touch_array({name}, {role}, $now, {time}, {_slices_text(a, special)}, {who})"
+    if time != "None" or role[1]:
+        return [slow]
+    # The usual cases without a call: a field without rows, and memory that is nobody else's.
+    return [
+        f"$versions = {name}.__class__ is $Field and {special.arguments.role_text(a.mem)}.versions",
+        "if $versions and $versions.axis is None:",
+        f"    $versions.written(None, $now, {who})",
+        f"elif {name}.__class__ is not $ndarray or $session.exported:",
+        f"    {slow}",
+    ]
 
 
 def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: object) -> list[str]:
