@@ -822,7 +822,7 @@ class Kernel(Generic[P, R]):
 
         Args:
             after: the stage: "frontend", "simplify", or one of `pipeline.LOWER`: "scatter_to_gather",
-                "scalarize", "reductions", "demote_atomics", "forward_clears", "dce", "privatize" or
+                "scalarize", "reductions", "demote_atomics", "forward_clears", "dce", "privatize", "seams" or
                 "vectorize".
             args: arguments of a launch, for a kernel that is compiled for its arguments.
 

@@ -465,6 +465,7 @@ class Task(_Analyzed):
         neighbours: accesses that a lane of a vector makes together.
         block_dim: the number of threads in a GPU's blocks, if the user gave one.
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
+        reach: if updates are shared by near lanes alone: how far apart along the first axis these can be.
         order: how lanes give the same bits in every run, if that is asked for and needs something.
         independent: whether the user says that no two lanes access one element, unless both add to it.
         active: the place in a sparse tree that the axes are the elements of. Lanes of inactive elements have
@@ -489,6 +490,7 @@ class Task(_Analyzed):
         "order",
         "packed",
         "privatized",
+        "reach",
         "reductions",
         "simd",
         "span",
@@ -516,8 +518,10 @@ class Task(_Analyzed):
         packed: tuple[Packed, ...] = (),
         neighbours: tuple[Neighbours, ...] = (),
         written: tuple[int, ...] = (),
+        reach: int | None = None,
     ) -> None:
         self.written = written
+        self.reach = reach
         self.by_lane = by_lane
         self.packed = packed
         self.neighbours = neighbours

@@ -31,6 +31,7 @@ from diffsim.passes.transforms.privatize import privatize
 from diffsim.passes.transforms.reductions import hoist_reductions
 from diffsim.passes.transforms.scalarize import scalarize
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
+from diffsim.passes.transforms.seams import find_seams
 from diffsim.passes.transforms.sink_stores import sink_stores
 from diffsim.passes.vectors.vectorize import vectorize
 
@@ -76,6 +77,7 @@ LOWER: Stages = (
     SPARSE[1],
     # It and `vectorize` name statements and values of the task, so nothing may rewrite those afterwards.
     ("privatize", privatize),
+    ("seams", find_seams),
     ("vectorize", vectorize),
 )
 

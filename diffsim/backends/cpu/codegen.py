@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from diffsim.backends.cpu import packed_copies, private_copies, trailing_task
+from diffsim.backends.cpu import packed_copies, private_copies, seams, trailing_task
 from diffsim.backends.cpu.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu.scheduling import (
     chunk_copies,
@@ -19,6 +19,7 @@ from diffsim.backends.cpu.scheduling import (
     functions_of,
     has_variants,
     jit_of,
+    reach_of,
     simd_width,
     spread,
 )
@@ -101,12 +102,17 @@ def lower(
 def _task(module: Module, k: int, task: Task) -> list[str]:
     """Lower a task to `task<k>` and the variants of it that need no atomics.
 
-    `alone<k>` runs all lanes on one thread; `copies<k>` runs a chunk that adds to its private copies;
-    `logged<k>` runs a chunk that logs its updates, which `merge<k>` then applies in the order of the lanes.
+    `alone<k>` runs all lanes on one thread, `seamed<k>` a chunk of rows and its seams in the same way;
+    `copies<k>` runs a chunk that adds to its private copies; `logged<k>` runs a chunk that logs its updates,
+    which `merge<k>` then applies in the order of the lanes.
     """
     # Only what a launch may choose: each of them is a copy of the body, and as long to compile.
     called = functions_of(module, task)
     lines = [line for kind in called for line in _function(module, k, task, kind)]
+    reach = reach_of(module, task) if "alone" in called else None
+    if reach is not None:
+        lines.append(f"define internal void @seamed{k}({_ARGUMENTS}) #0 {{")
+        lines += seams.chunk(module, k, reach)
     if "copies" in called:
         lines += private_copies.sum_functions(module, chunk_copies(module, task), k, _ARGUMENTS)
     if task.order is not None and task.order.logged:

@@ -1,20 +1,20 @@
 """A parallel task spread over the pool's threads: which of its functions runs, and on how many chunks.
 
 The choice is made by emitted code, at the launch: only then are the number of lanes and of threads known. The
-variants, in the order in which they are tried (`_Spread.run`): one chunk on this thread, private copies, then
-logs of updates or the task itself with atomics. With `deterministic=True` no choice depends on threads, as
-variants are compiled differently and may round differently.
+variants, in the order in which they are tried (`_Spread.run`): one chunk on this thread, chunks with seams,
+private copies, then logs of updates or the task itself with atomics. With `deterministic=True` no choice
+depends on threads, as variants are compiled differently and may round differently.
 """
 
 from __future__ import annotations
 
 import math
 
-from diffsim.backends.cpu import private_copies
+from diffsim.backends.cpu import private_copies, seams
 from diffsim.backends.cpu.chunks import alloc, chunks_of, pooled, slices, whole
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import safepoints, update_log
-from diffsim.backends.llvm.lanes import identity
+from diffsim.backends.llvm.lanes import bound, identity, size
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL, THREADS
@@ -84,11 +84,12 @@ def functions_of(module: Module, task: Task) -> tuple[str, ...]:
     lanes, threads = _constant_lanes(module, task), threads_of(module)
     work, polls = simd_width(module, task) * cost(task.body), safepoints.has_long(task.body)
     chunks = None if lanes is None else chunks_of(lanes, work, has_safepoints=polls)
-    if chunks == 1:
+    seamed = _seams_pay(module, task, lanes, chunks)
+    if chunks == 1 or seamed:
         return ("alone",)
     pay = _copies_pay(module, task, lanes, chunks) if copies else False
     if pay:
-        return ("copies",)
+        return ("copies",) if seamed is False else ("alone", "copies")
     others = ("task", "alone") if not threads or (chunks is None and threads > 1) else ("task",)
     others = ("alone",) if 0 < threads <= most_threads_without_atomics(task) else others
     return others if pay is False else (*others, "copies")
@@ -98,6 +99,27 @@ def most_threads_without_atomics(task: Task) -> int:
     """Return up to how many threads one of them alone, without atomics, is as fast as all with them."""
     plain = max(1, cost(task.body))
     return max(1, cost(task.body, _ATOMIC_WORK) // plain)
+
+
+def reach_of(module: Module, task: Task) -> int | None:
+    """Return how many units of chunks lanes reach, rows or blocks of lanes; None: no seams are possible."""
+    if task.reach is None or module.deterministic or task.order is not None:
+        return None
+    if threads_of(module) == 1:
+        return None
+    return seams.reach(task.reach, simd_width(module, task), len(task.axes))
+
+
+def _seams_pay(module: Module, task: Task, lanes: int | None, chunks: int | None) -> bool | None:
+    """Return whether chunks with seams pay in each launch, or in none; None if the launch must see."""
+    reach, threads, sizes = reach_of(module, task), threads_of(module), box_sizes(task)
+    if reach is None:
+        return False
+    if lanes is None or chunks is None or sizes is None or not threads:
+        return None
+    units = sizes[0] if len(sizes) > 1 else lanes
+    most = min(chunks, units // seams.units_of_chunk(reach))
+    return most > 1 and most * most_threads_without_atomics(task) >= threads
 
 
 def threads_of(module: Module) -> int:
@@ -163,7 +185,8 @@ class _Spread:
 
     def run(self) -> None:
         body, task, n = self.body, self.task, len(self.task.reductions)
-        if n or task.privatized or task.order is not None:
+        reach = reach_of(self.module, task) if "alone" in self.functions else None
+        if n or task.privatized or task.order is not None or reach is not None:
             for name, text in ARENA.items():
                 self.module.declare(name, text)
             # All variants allocate from the arena of worker 0 like from a stack; one release at
@@ -175,7 +198,8 @@ class _Spread:
         if n:
             # Enough for the variant with most chunks: logging cuts the lanes finer than the others
             # do.
-            bytes_ = body.assign(f"mul i64 {self.most or self.chunks}, {8 * n}")
+            parts = 1 if reach is None else 2  # of a chunk: itself and a seam
+            bytes_ = body.assign(f"mul i64 {self.most or self.chunks}, {8 * n * parts}")
             self.partials = alloc(body, self.pool, bytes_)
             body.store_task_slot(self.module.layout.partials[self.k], "ptr", self.partials)
         # Registers of one variant dominate neither the next one nor what follows `done`: each forgets its
@@ -184,6 +208,8 @@ class _Spread:
         # The order matters: each variant emits the fall-through of the one before it.
         if not self.chunks.isdigit():  # more than one, if it is known
             self.as_one_chunk()
+        if reach is not None:
+            self.with_seams(reach)
         if self.functions == ("copies",):
             self.add_in_copies(
                 chunk_copies(self.module, task), self.one_for_each_thread(), tests=True
@@ -225,6 +251,31 @@ class _Spread:
         kind = "alone" if has_variants(self.task) else "task"
         whole(body, k, kind, self.lanes)
         self.arrive("1")
+        body.start_block(otherwise)
+
+    def with_seams(self, reach: int) -> None:
+        """Emit the variant with seams at the borders of chunks, behind the condition that this pays."""
+        body, k = self.body, self.k
+        units = self.lanes
+        if len(self.task.axes) > 1:
+            units = size(body, *(bound(body, k, self.task, j) for j in range(2)))
+        threads = body.load_slot(THREADS, "i64")
+        body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+        fit = body.assign(f"sdiv i64 {units}, {seams.units_of_chunk(reach)}")
+        chunks = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {fit})")
+        # One thread takes all lanes at once, and many threads with atomics are faster than a few chunks.
+        several = body.assign(f"icmp sgt i64 {threads}, 1")
+        there = body.assign(f"icmp sgt i64 {chunks}, 1")
+        most = body.assign(f"mul i64 {chunks}, {most_threads_without_atomics(self.task)}")
+        enough = body.assign(f"icmp sge i64 {most}, {threads}")
+        worth = body.assign(f"and i1 {body.assign(f'and i1 {several}, {there}')}, {enough}")
+        otherwise = self.fork(worth)
+        words = alloc(body, self.pool, seams.bytes_of(body, chunks))
+        seams.begin(body, words, chunks, body.assign(f"sdiv i64 {self.lanes}, {units}"))
+        body.store_task_slot(self.module.layout.borders[k], "ptr", words)
+        self.pooled(f"@seamed{k}", units, chunks)
+        used = body.assign(f"shl i64 {chunks}, 1") if reach else chunks
+        self.arrive(body.assign(f"sub i64 {used}, 1") if reach else chunks)
         body.start_block(otherwise)
 
     def prepare_logs(self, logged: frozenset[Atomic | Store]) -> None:

@@ -42,7 +42,7 @@ class ParameterBlock:
             their number.
         logs: first slot of a task whose updates are logged (`update_log.py`).
         packed: slot of the pointer to each copy of a task that lanes load from.
-        borders: slot of the pointer to the border counters of a task that trails another one.
+        borders: slot of the pointer to the border counters of a task that trails another one, or has seams.
         size: number of slots, or of words of that memory.
     """
 
@@ -93,7 +93,7 @@ class ParameterBlock:
             for j in range(len(task.packed)):
                 self.packed[k, j] = at
                 at += 1
-            if task.lag is not None:
+            if task.lag is not None or task.reach is not None:
                 self.borders[k] = at
                 at += 1
         self.size = at
