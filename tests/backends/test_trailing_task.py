@@ -53,11 +53,11 @@ def order(request, monkeypatch):
     """Chunks one after the other as they are drawn, or the last one first."""
     compile_ = Jit.compile
 
-    def backwards(jit, text):
+    def backwards(jit, text, **options):
         if request.param and "define i64 @ds_parallel_for" not in text:
             lines = [x for x in text.splitlines() if not x.startswith("declare i64 @ds_parallel_")]
             text = "\n".join(lines).replace("@ds_parallel_for(", "@backwards(") + BACKWARDS
-        return compile_(jit, text)
+        return compile_(jit, text, **options)
 
     monkeypatch.setattr(Jit, "compile", backwards)
     monkeypatch.setattr(open_backend("cpu", 0).loaded, "values", {})
