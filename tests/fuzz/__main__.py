@@ -37,6 +37,7 @@ from tests.fuzz import (
     halves,
     hessians,
     launches,
+    near_lanes,
     neighbours,
     networks,
     nonfinite,
@@ -120,7 +121,11 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 32 == 19:
         return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
-    if seed % 32 == 23:
+    if seed % 32 == 27:
+        return near_lanes.make(seed), [
+            ("near lanes", functools.partial(near_lanes.verdict, seed=seed))
+        ]
+    if seed % 32 == 31:
         return networks.make(seed), [("networks", functools.partial(networks.verdict, seed=seed))]
     if seed % 32 == 17:
         return repeatable.make(seed), [

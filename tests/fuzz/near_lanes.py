@@ -1,0 +1,158 @@
+"""Random kernels whose lanes share elements with near lanes, on several threads, and the interpreter.
+
+Sweeps in place, masks, steps of two, inner loops, components, several memories, minima: the numbers are small
+whole ones, so sums are exact in any order. Chunks are short, so that small fields have many seams.
+"""
+
+import linecache
+from random import Random
+
+import numpy as np
+
+import diffsim as ds
+from diffsim.backends.cpu import chunks
+from diffsim.passes.vectors import vectorize
+
+ROWS, MOST = 60, 80
+HEADS = ("for i in range({lo}, {hi}):", "for i, j in ds.ndrange(({lo}, {hi}), {m}):")
+FIRST = (
+    "i",
+    "i + 1",
+    "i - 1",
+    "i + 2",
+    "2 * i",
+    "2 * i + 1",
+    "2 * i + k",
+    "i + k",
+    "i - k",
+    "n + 3",
+    "40",
+)
+SECOND = ("j", "j + 1", "(3 * j) % 7", "k", "0", "j + k", "2")
+MASKS = (
+    "",
+    "",
+    "",
+    "if (i + 1) % 2 == n % 2:",
+    "if (i * j) % 3 != 1:",
+    "if y[i, 1] > 0:",
+    "if i < hi - 3:",
+)
+
+
+class Maker:
+    """Writes a kernel of one loop, or of two."""
+
+    def __init__(self, seed):
+        self.r = Random(seed)
+        self.best = self.r.choice(["min", "max"])
+
+    def text(self):
+        loops = [line for _ in range(self.r.choice([1, 1, 2])) for line in self.loop()]
+        return "@ds.kernel\ndef run(n: ds.i32, lo: ds.i32, hi: ds.i32):\n" + "\n".join(loops) + "\n"
+
+    def loop(self):
+        r, box = self.r, self.r.random() < 0.7
+        bounds = r.choice([("lo", "hi"), ("3", "30"), ("6", "6"), ("4", "n + 9"), ("n", "hi")])
+        lines = [HEADS[box].format(lo=bounds[0], hi=bounds[1], m=r.choice(["5", "1", "9"]))]
+        if not box:
+            lines.append("    j = i % 5")
+        lines.append("    k = 1")
+        depth = 1
+        # A sweep in place, whose adjoint clears what neighbours add to: only of every second cell.
+        sweeps = r.random() < 0.3
+        if mask := "if (i + j) % 2 == n % 2:" if sweeps else r.choice(MASKS):
+            lines.append("    " * depth + mask)
+            depth += 1
+        if sweeps:
+            lines.append("    " * depth + "w[i, j] = 2 * w[i - 1, j] + w[i + 1, j] - y[i, j]")
+            if box:
+                lines[-1] += " + w[i, j + 1]"
+        if r.random() < 0.3:
+            lines.append("    " * depth + f"for k in range({r.choice(['3', '2', 'n % 4', '-1'])}):")
+            depth += 1
+        for _ in range(r.randint(1, 4)):
+            lines.append("    " * depth + self.update())
+        if r.random() < 0.3:
+            lines.append("    total[None] += y[i, j]")
+        return ["    " + line for line in lines]
+
+    def at(self, near=True):
+        r = self.r
+        first = r.choice(FIRST[:9] if near else FIRST)
+        return f"{first}, {r.choice(SECOND)}"
+
+    def update(self):
+        r, value = self.r, f"{self.r.choice(['1', '2', '-1'])} * y[i, j]"
+        kind = r.choice(["x", "x", "x", "z", "v", "both", "least"])
+        if kind == "v":
+            return f"v[{self.at()}][{r.choice(['0', '1', 'k % 2'])}] += {value}"
+        if kind == "both":
+            return f"x[{self.at()}] += {value}; z[{self.at(near=False)}] -= y[i, j]"
+        if kind == "least":
+            # No two lanes bring the same number: which of them would get the gradient is not promised.
+            return f"ds.atomic_{self.best}(least[{self.at()}], 1000 * y[i, j] + 9 * i + j)"
+        return f"{kind}[{self.at(near=False)}] += {value}"
+
+
+def make(seed):
+    """The program of this number."""
+    return Maker(seed).text()
+
+
+def results(text, seed, **options):
+    """What the kernel and its gradient leave in the fields; what only one of them is refused is not there."""
+    r = Random(seed)
+    t = r.choice([ds.f32, ds.f64])
+    ds.init(default_fp=t, offline_cache=False, **options)
+    names = dict(ds=ds)
+    for name in "xyzw":
+        names[name] = ds.field(t, shape=(2 * ROWS, MOST), needs_grad=True)
+    names["least"] = ds.field(t, shape=(2 * ROWS, MOST), needs_grad=True)
+    names["v"] = ds.Vector.field(2, t, shape=(2 * ROWS, MOST), needs_grad=True)
+    names["total"] = ds.field(t, shape=(), needs_grad=True)
+    exec(compile(text, f"<near {seed}>", "exec"), names)
+    random = np.random.default_rng(seed)
+    fields = [f for n, f in names.items() if n in ("x", "y", "z", "w", "v", "least", "total")]
+    for field in fields:
+        for part in (field, field.grad):
+            values = random.integers(-2, 3, part.to_numpy().shape)
+            part.from_numpy(np.asarray(values, part.to_numpy().dtype))
+    args = r.choice([(4, 3, 50), (5, 4, 44), (3, 20, 20), (7, 9, 12)])
+    found = {}
+    for what in ("run", "grad"):
+        try:
+            (names["run"] if what == "run" else names["run"].grad)(*args)
+        except ds.errors.AutodiffError:
+            break
+        for k, field in enumerate(fields):
+            found[what, k] = field.to_numpy()
+            found[what, k, "grad"] = field.grad.to_numpy()
+    return found
+
+
+def verdict(text, seed):
+    """The verdict on a program: "right", "refused", or what is wrong."""
+    name = f"<near {seed}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    how = Random(seed + 1)
+    options = dict(
+        cpu_max_num_threads=how.choice([2, 3, 8]),
+        deterministic=how.random() < 0.1,
+        debug=how.random() < 0.1,
+    )
+    before = vectorize._ALWAYS, chunks._CHUNK_WORK
+    vectorize._ALWAYS, chunks._CHUNK_WORK = how.random() < 0.5, how.choice([20, 200])
+    try:
+        found = results(text, seed, arch=ds.cpu, **options)
+        exact = results(text, seed, arch=ds.python)
+    except ds.errors.DiffsimError as error:
+        return f"crash: {error}"
+    finally:
+        vectorize._ALWAYS, chunks._CHUNK_WORK = before
+    if found.keys() != exact.keys():
+        return f"wrong: one of them is refused {options}"
+    if max(np.abs(a).max() for a in exact.values()) > 1 << 23:
+        return "invalid"
+    wrong = [name for name, a in exact.items() if not np.array_equal(a, found[name])]
+    return f"wrong: {wrong} {options}" if wrong else "right"
