@@ -384,11 +384,12 @@ def asked_of_environment() -> Arch | None:
     return ARCHES[name] if name else None
 
 
-def _check_arch(asked: Any) -> None:
-    """Refuse something that is no backend and no list of them."""
-    wanted = asked if isinstance(asked, (list, tuple)) else [asked]
+def _checked_arch(asked: Any) -> list[Arch]:
+    """Return the backends asked for, which may be given by name; refuse anything else."""
+    things = asked if isinstance(asked, (list, tuple)) else [asked]
+    wanted: list[Any] = [ARCHES.get(a, a) if isinstance(a, str) else a for a in things]
     if wanted and all(isinstance(a, Arch) for a in wanted):
-        return
+        return wanted
     close = close_to(asked, list(ARCHES)) if isinstance(asked, str) else None
     raise OptionError(
         f"{shown(asked)} is not a backend",
@@ -501,9 +502,8 @@ def init(  # noqa: D417 - each option has its line
         if t is not None:
             given[name] = t
     chosen = options.parse(given)
-    if arch is not None:
-        _check_arch(arch)
-    wanted = asked_of_environment() or arch or default_arch()
+    named = None if arch is None else _checked_arch(arch)
+    wanted = asked_of_environment() or named or default_arch()
     found = _choose(wanted, chosen.device)
     # Also forgets compiled kernels: options are compiled in.
     reset()

@@ -34,6 +34,7 @@ def test_without_a_gpu(monkeypatch):
     assert x.storage.device is HOST
     with pytest.warns(UserWarning, match="using the CPU"):
         ds.init(arch=ds.vulkan)
+    ds.init(arch=[ds.cuda, "cpu"])
     ds.init(arch=[ds.cuda, ds.x64])
     assert ds.field(ds.f32, shape=3).storage.device is HOST
     with pytest.raises(ds.OptionError, match="is not a backend"):

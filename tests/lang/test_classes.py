@@ -595,3 +595,39 @@ def test_a_decorator_above_a_kernel_of_a_class(cpu):
         vars(Row)["add"](3.0, 1.0)
     with pytest.raises(ds.KernelTypeError, match="a is missing"):
         one.add()
+
+
+def test_objects_that_are_indexed(cpu):
+    """`grid[i]` of an object calls the func of its class, in kernels and from Python, with its gradient."""
+    ds = cpu
+
+    @ds.data_oriented
+    class Grid:
+        def __init__(self, n):
+            self.values = ds.field(ds.f64, shape=n, needs_grad=True)
+            self.width = 0.5
+
+        @ds.pyfunc
+        def __getitem__(self, i):
+            return self.values[i] * self.scaled(2)
+
+        @ds.pyfunc
+        def scaled(self, a):
+            return a * self.width
+
+    grid, y = Grid(4), ds.field(ds.f64, shape=(4, 2), needs_grad=True)
+
+    @ds.kernel
+    def square(g: ds.template()):
+        for i in range(3):
+            names = [1.0, 3.0]
+            for k in ds.static(ds.ndrange(2)):  # tuples of one number
+                y[i, k] = g[i + 1] ** 2 * names[k] + k[0]
+
+    grid.values.from_numpy(np.arange(4.0))
+    square(grid)
+    assert (grid[3], grid.scaled(4)) == (3.0, 2.0)
+    assert y.to_numpy()[2].tolist() == [9.0, 28.0]
+    y.grad.fill(1)
+    square.grad(grid)
+    assert grid.values.grad.to_numpy().tolist() == [0.0, 8.0, 16.0, 24.0]

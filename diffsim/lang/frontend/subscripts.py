@@ -35,6 +35,7 @@ from diffsim.lang.host.field_like import (
     is_field,
     is_struct_field,
 )
+from diffsim.lang.host.func import Func
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
 from diffsim.lang.host.peer_names import advice_for
@@ -486,7 +487,9 @@ def _indices(cx: TranslationContext, node: ast.Subscript, found: object) -> list
             "write a loop over the elements",
         )
     made: list[Value] = []
-    for one in found if isinstance(found, (tuple, list)) else (found,):
+    parts = found if isinstance(found, (tuple, list)) else (found,)
+    # The tuples of `ds.static(ds.ndrange(n))` are spread, as index vectors are: `x[k, 0]`.
+    for one in [p for part in parts for p in (part if isinstance(part, tuple) else (part,))]:
         if isinstance(one, Matrix):
             one = cx.value(one, node)
         # `x[I]` with the index vector of `ds.grouped`, possibly among others: `x[I, 0]`.
@@ -520,7 +523,25 @@ def subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
             return place.load(cx, node)
         if place is not None:
             return cx.builder.load(*place)
-        return element(cx, expressions.expr(cx, node.value), node)
+        owner = expressions.expr(cx, node.value)
+        if isinstance(getattr(type(owner), "__getitem__", None), Func):
+            return expressions.expr(cx, _as_call(node))
+        return element(cx, owner, node)
+
+
+def _as_call(node: ast.Subscript) -> ast.Call:
+    """Return `x[i]` as the call of a func that the class of x has for it."""
+    method = ast.copy_location(ast.Attribute(node.value, "__getitem__", ast.Load()), node)
+    return ast.copy_location(ast.Call(method, [node.slice], []), node)
+
+
+def _key(owner: Evaluated, found: Any) -> Any:
+    """Return an evaluated index as Python's containers take it, with Python's numbers."""
+    if not isinstance(found, tuple):
+        return found.value if isinstance(found, Const) else found
+    keys = tuple(k.value if isinstance(k, Const) else k for k in found)
+    # An index of one axis, as those of ds.static(ds.ndrange(n)), counts through lists, too.
+    return keys[0] if len(keys) == 1 and isinstance(owner, (list, tuple)) else keys
 
 
 def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> Any:
@@ -545,12 +566,7 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
             row = [cx.builder.op(TABLE["extract"], (owner, index[0], j)) for j in range(width)]
             return cx.builder.tensor_of(row, (width,))
         return cx.builder.op(TABLE["extract"], (owner, *index))
-    found = expressions.expr(cx, node.slice)
-    # Python's containers take Python's numbers as keys.
-    if isinstance(found, tuple):
-        found = tuple(k.value if isinstance(k, Const) else k for k in found)
-    elif isinstance(found, Const):
-        found = found.value
+    found = _key(owner, expressions.expr(cx, node.slice))
     # A run-time choice among fields would be a pointer, which
     # the IR does not have: analyses need to know the memory.
     if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):

@@ -150,7 +150,7 @@ class BoundFunc(Bound, CompiledByValue, metaclass=PublicNames):
         return f"the func {func.source.name}"
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        return self.func(*args, **kwargs)
+        return self.func(self.owner, *args, **kwargs)
 
 
 @checked
