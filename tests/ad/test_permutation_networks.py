@@ -15,6 +15,9 @@ BITONIC = {
     "exclusive or": "o = i ^ j\nif o > i:\n",
     "a bit that is not set": "o = i + j\nif i & j == 0:\n",
     "or": "o = i | (1 << q)\nif i & (1 << q) == 0 and o < 16:\n",
+    # Right for powers of two alone: each launch is asked.
+    "a quotient": "o = i + j\nif i // j % 2 == 0:\n",
+    "all numbers with a bit": "o = i | j\nif o != i:\n",
 }
 ODD_EVEN = {
     "one parity": "o = i + 1\nif i % 2 == j and o < 16:\n",

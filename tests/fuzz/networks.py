@@ -31,6 +31,9 @@ EXCHANGES = (
     ("y[i] = 0.6 * a + 0.4 * b", "y[o] = 0.3 * a * b"),
     ("y[o] = a * b",),
     ("if a > 0.1:", "    y[i] = a * b"),
+    ("if o < 15 and a > b:", "    y[o + 1] = a * b", "else:", "    y[o] = a"),
+    ("if a > b:", "    k = at[i]", "    y[k] = a"),
+    ("for k in range(2):", "    if y[o] > 0.1 * b and o >= k:", "        y[o - k] = a * b"),
 )
 
 

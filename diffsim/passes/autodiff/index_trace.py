@@ -4,33 +4,48 @@ Whether two accesses meet may depend on what is known only at a launch: argument
 indices are computed from. This kernel is the code of one task again, without its effects on fields and
 without what no index needs. In place of each traced access it appends a note to the row of its lane. Its
 first launch, with no room for notes, counts them; the second one, with the starts of the rows, writes them.
+
+Where the condition of a branch cannot be computed again, lanes may be assumed to enter it:
+
+    if i + 1 < n and y[i] > y[o]:       y is not as it was when the kernel read it
+        y[i] = b
+
+Such a trace notes all that the lanes accessed, and more. Where no two of its notes meet, nothing has met.
+What else holds in a branch is kept (`i + 1 < n`), and nothing may be loaded in one that is only assumed: its
+index might be out of bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     Arg,
     Atomic,
     Block,
+    Check,
     Const,
     Dim,
+    For,
     If,
     InlineLLVM,
     Kernel,
+    Let,
     Load,
     Mem,
+    Print,
     RngKey,
     Stmt,
     Store,
     Task,
     Value,
 )
-from diffsim.ir.traversal import Rewriter, blocks, task_statements, uses
-from diffsim.ir.types import TensorType, i64
+from diffsim.ir.traversal import Rewriter, blocks, outs, statements, task_statements, uses
+from diffsim.ir.types import TensorType, bool_, i64
+from diffsim.passes.analysis.affine import task_definitions
+from diffsim.passes.analysis.counted_loops import implied
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.autodiff.custom_calls import notes_of
 from diffsim.passes.autodiff.forward_again import Replayer, replay, writes_temps
@@ -51,6 +66,7 @@ class IndexTrace:
         written: as that of the task.
         cursor: for each lane, where its next note goes. limit: how many there is room for.
         notes: those for which there is room.
+        assumed: whether lanes are assumed to have entered some branches.
     """
 
     ir: Kernel
@@ -62,6 +78,7 @@ class IndexTrace:
     cursor: Mem
     limit: Mem
     notes: Mem
+    assumed: bool = False
 
     @property
     def own(self) -> frozenset[Mem]:
@@ -82,23 +99,48 @@ class IndexTrace:
         }
 
 
-def index_trace(kernel: Kernel, number: int, sites: Sequence[Access]) -> IndexTrace | None:
+def index_trace(
+    kernel: Kernel, number: int, sites: Sequence[Access], *, assume: bool = False
+) -> IndexTrace | None:
     """Return the trace of accesses of task `number`; None if their indices cannot be computed again.
 
     They can if they depend on no random number, and on nothing that the kernel writes after it is read.
+
+    Args:
+        kernel: the kernel.
+        number: which of its tasks.
+        sites: the accesses.
+        assume: whether lanes may be assumed to enter branches whose conditions cannot be computed again.
     """
     task = kernel.tasks[number]
-    bounds, cursor, limit, notes = (
-        Mem(name, i64, rank, None, "array")
-        for name, rank in (("bounds", 1), ("cursor", 1), ("limit", 0), ("notes", 1))
-    )
-    work = _Tracer(kernel, task, sites, (cursor, limit, notes))
+    trace = _traced(kernel, number, _Tracer(kernel, task, sites))
+    if trace is not None or not assume:
+        return trace
+    try:
+        changed = _changed_values(task, _written_from(kernel, number))
+    except _NotFollowed:
+        return None
+    work = _AssumingTracer(kernel, task, sites, _KnownConditions(task, changed))
+    trace = _traced(kernel, number, work)
+    if trace is None or any(
+        isinstance(s, Load) and s.origin in work.assumed
+        for t in trace.ir.tasks
+        for s in task_statements(t)
+    ):
+        return None
+    return replace(trace, assumed=True)
+
+
+def _traced(kernel: Kernel, number: int, work: _Tracer) -> IndexTrace | None:
+    """Return what a tracer makes of a task."""
+    task = kernel.tasks[number]
     temps = [replay(t) for t in kernel.tasks[:number] if writes_temps(t)]
     traced = work.traced()
     # A custom gradient's own blocks, and the bounds of loops over lanes, are no part of a lane's code.
-    if work.met != set(sites) or task.reductions:
+    if work.met != set(work.sites) or task.reductions:
         return None
-    mems = (*kernel.mems, bounds, cursor, limit, notes)
+    bounds = Mem("bounds", i64, 1, None, "array")
+    mems = (*kernel.mems, bounds, work.cursor, work.limit, work.notes)
 
     def made(last: Task) -> Kernel:
         return eliminate_dead_code(
@@ -108,16 +150,26 @@ def index_trace(kernel: Kernel, number: int, sites: Sequence[Access]) -> IndexTr
     trace = IndexTrace(
         made(traced),
         made(_bounds_task(task, bounds)),
-        tuple(sites),
+        tuple(work.sites),
         task.bounds.yields,
         task.written,
         bounds,
-        cursor,
-        limit,
-        notes,
+        work.cursor,
+        work.limit,
+        work.notes,
     )
     repeatable = all(_repeatable(k, kernel) for k in (trace.ir, trace.bounds_ir))
     return trace if repeatable else None
+
+
+def _written_from(kernel: Kernel, number: int) -> set[Mem]:
+    """Return what task `number` and later ones write."""
+    return {
+        s.mem
+        for t in kernel.tasks[number:]
+        for s in task_statements(t)
+        if isinstance(s, (Store, Atomic))
+    }
 
 
 def used_leaves(kernel: Kernel) -> dict[Value, None]:
@@ -175,14 +227,15 @@ def _bounds_task(task: Task, bounds: Mem) -> Task:
 class _Tracer(Replayer):
     """Copies the code of a lane, with notes in place of accesses; `met`: the accesses that it came by."""
 
-    def __init__(
-        self, kernel: Kernel, task: Task, sites: Sequence[Access], mems: tuple[Mem, Mem, Mem]
-    ) -> None:
+    def __init__(self, kernel: Kernel, task: Task, sites: Sequence[Access]) -> None:
         super().__init__()
         self.task = task
         self.sites = {s: k for k, s in enumerate(sites)}
         self.met: set[Access] = set()
-        self.cursor, self.limit, self.notes = mems
+        self.cursor, self.limit, self.notes = (
+            Mem(name, i64, rank, None, "array")
+            for name, rank in (("cursor", 1), ("limit", 0), ("notes", 1))
+        )
         self.builder = Builder(kernel.span)
 
     def traced(self) -> Task:
@@ -245,3 +298,127 @@ class _Tracer(Replayer):
         for i, n in zip(index, sizes, strict=True):
             number = number * n + b.cast(i, i64)
         return number
+
+
+# ---- branches that are assumed to be entered
+
+
+class _NotFollowed(Exception):
+    """A task has statements whose values are not followed here."""
+
+
+def _changed_values(task: Task, written: Collection[Mem]) -> set[Value]:
+    """Return the values of a task's lanes that depend on what some memories held.
+
+    Raises:
+        _NotFollowed: which values these are cannot be told.
+    """
+    found: set[Value] = set()
+    _follow(task.body, written, found)
+    return found
+
+
+def _follow(block: Block, written: Collection[Mem], found: set[Value]) -> None:
+    for s in block.stmts:
+        if isinstance(s, Let):
+            found.update((s.out,) if not found.isdisjoint(s.args) else ())
+        elif isinstance(s, Load):
+            found.update((s.out,) if s.mem in written or not found.isdisjoint(s.index) else ())
+        elif isinstance(s, Atomic):
+            found.update(outs(s))
+        elif isinstance(s, If):
+            _follow(s.then, written, found)
+            _follow(s.orelse, written, found)
+            for out, a, b in zip(s.outs, s.then.yields, s.orelse.yields, strict=True):
+                found.update((out,) if not found.isdisjoint((s.cond, a, b)) else ())
+        elif isinstance(s, For):
+            _follow_loop(s, written, found)
+        elif not isinstance(s, (Store, Check, Print)) or _is_scratch(s):
+            raise _NotFollowed
+
+
+def _follow_loop(s: For, written: Collection[Mem], found: set[Value]) -> None:
+    if not found.isdisjoint((s.lo, s.hi)):
+        raise _NotFollowed
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for param, init, again in zip(s.params, s.inits, s.body.yields, strict=True):
+            found.update((param,) if not found.isdisjoint((init, again)) else ())
+        _follow(s.body, written, found)
+    found.update(out for out, param in zip(s.outs, s.params, strict=True) if param in found)
+
+
+def _is_scratch(s: Stmt) -> bool:
+    return isinstance(s, Store) and s.mem.kind == "scratch"
+
+
+class _KnownConditions:
+    """Conditions that are known of branches, while the statements of a task are copied."""
+
+    def __init__(self, task: Task, changed: set[Value]) -> None:
+        self.changed = changed
+        self._closed: set[Value] = set()
+        self._definitions = task_definitions(task)
+        self._chosen = {
+            v: (s, k)
+            for s in statements(task.body)
+            if isinstance(s, If)
+            for k, v in enumerate(s.outs)
+        }
+
+    def leave(self, block: Block) -> None:
+        """Note that the values of a block are out of scope."""
+        self._closed.update(v for s in block.stmts for v in outs(s))
+
+    def of(self, s: If, *, holds: bool) -> list[tuple[Value, bool]]:
+        """Return conditions that can be computed again, and hold on one side of a branch."""
+        found = implied(s.cond, self._definitions, self._chosen, holds=holds)
+        return [(v, t) for v, t in found if v not in self.changed and v not in self._closed]
+
+
+def _all_of(b: Builder, conditions: list[tuple[Value, bool]]) -> Value:
+    """Emit whether conditions are as they are said to be."""
+    total: Value = Const(bool_, True)
+    for k, (v, truth) in enumerate(conditions):
+        one = v if truth else b.named("not", v)
+        total = b.named("and", total, one) if k else one
+    return total
+
+
+class _AssumingTracer(_Tracer):
+    """Lets lanes enter branches whose conditions cannot be computed again; `assumed`: the loads in those."""
+
+    def __init__(
+        self, kernel: Kernel, task: Task, sites: Sequence[Access], known: _KnownConditions
+    ) -> None:
+        super().__init__(kernel, task, sites)
+        self.known = known
+        self.assumed: set[Stmt] = set()
+
+    def block(self, b: Block) -> Block:
+        made = super().block(b)
+        self.known.leave(b)
+        return made
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        return (
+            self._enter(s)
+            if isinstance(s, If) and s.cond in self.known.changed
+            else super().stmt(s)
+        )
+
+    def _enter(self, s: If) -> list[Stmt]:
+        """Return both sides of a branch, under what is known of each."""
+        b = self.builder
+        with b, b.block() as made:
+            for side, holds in ((s.then, True), (s.orelse, False)):
+                self.assumed.update(x.origin for x in statements(side) if isinstance(x, Load))
+                known = [(self.value(v), truth) for v, truth in self.known.of(s, holds=holds)]
+                entered = self.block(side)
+                b.add(If(_all_of(b, known), Block(entered.stmts), Block([]), (), s.span))
+            for v in s.outs:
+                # Whatever needs a value of the branch cannot be computed again.
+                lost = Mem("branch", v.type, 0, (), "lost")
+                b.add(Load(self.fresh(v), lost, (), s.span))
+        return made

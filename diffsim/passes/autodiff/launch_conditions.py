@@ -43,6 +43,7 @@ class LaunchCondition:
         same_lane: whether they may do so in the same lane.
         test: holds only for arguments with which they are apart; None: no argument decides that.
         on_saving_tape: whether the tape keeps what was there, which does not suffice.
+        perhaps: the error where they may meet, as far as a launch can tell; None: it tells exactly.
     """
 
     one: Sites
@@ -50,9 +51,12 @@ class LaunchCondition:
     same_lane: bool
     test: LaunchTest | None
     on_saving_tape: bool = False
+    perhaps: GlobalDataAccessError | None = None
 
     def error(self, meeting: Meeting) -> GlobalDataAccessError:
         """Return the error for a launch in which they meet."""
+        if self.perhaps is not None:
+            return self.perhaps
         if not self.same_lane:
             return _stale(meeting, on_saving_tape=self.on_saving_tape)
         return _racing(meeting) if isinstance(meeting.one, Load) else _colliding(meeting)
@@ -127,13 +131,15 @@ class ConditionFinder:
         # An empty clause: they are apart, whatever the arguments.
         if test is None or () not in test.clauses:
             loaded = {mem for t in known for mem in t.loaded()}
-            condition = LaunchCondition(sites[0], sites[1], same_lane, test)
+            perhaps = otherwise if any(t.assumed for t in known) else None
+            condition = LaunchCondition(sites[0], sites[1], same_lane, test, perhaps=perhaps)
             self._found.append(_Found(condition, loaded, otherwise))
 
     def _trace(self, sites: Sites) -> IndexTrace | None:
         # One write meets many loads.
         if sites not in self._traces:
-            self._traces[sites] = index_trace(self.kernel, sites.number, sites.accesses)
+            trace = index_trace(self.kernel, sites.number, sites.accesses, assume=True)
+            self._traces[sites] = trace
         return self._traces[sites]
 
     def conditions(self, restored: set[Mem]) -> tuple[LaunchCondition, ...]:

@@ -62,7 +62,9 @@ class LaunchChecks:
             for s in (c.one, c.other):
                 sites.setdefault(s.number, {}).update(dict.fromkeys(s.accesses))
         self._traces = {
-            number: _TraceRun(special, index_trace(adjoint.primal, number, list(found)))
+            number: _TraceRun(
+                special, index_trace(adjoint.primal, number, list(found), assume=True)
+            )
             for number, found in sites.items()
         }
         self.reads = [a for run in self._traces.values() for a in run.reads]
