@@ -158,7 +158,9 @@ def test_wrong_arrays_and_declarations_are_refused(cpu):
         x.copy_from(v)
     with pytest.raises(ds.DtypeError):
         x.copy_from(ds.field(ds.f32, shape=(2, 3)))
-    for shape in (0, -1, 2.5, (3, 0), "3", True):
+    sizes = np.array([2, 3])
+    assert ds.field(ds.f32, shape=sizes, offset=-sizes).shape == (2, 3)
+    for shape in (0, -1, 2.5, (3, 0), "3", True, np.array([2.0]), np.eye(2, dtype=int)):
         with pytest.raises(ds.FieldError):
             ds.field(ds.f32, shape=shape)
     with pytest.raises(ds.DtypeError):

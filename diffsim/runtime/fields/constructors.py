@@ -6,6 +6,8 @@ import inspect
 import operator
 from typing import Any
 
+import numpy as np
+
 from diffsim.errors import DtypeError, FieldError, OptionError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
@@ -166,7 +168,9 @@ def checked_shape(shape: object) -> tuple[int, ...]:
     """Return a shape as a tuple of positive ints."""
     if shape is None:
         shape = ()
-    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
+    # An array that NumPy has computed the sizes in, too; one without axes is a number.
+    several = (tuple, list, np.ndarray) if getattr(shape, "ndim", 1) else (tuple, list)
+    dims: Any = shape if isinstance(shape, several) else (shape,)
     made = []
     for d in dims:
         try:
@@ -187,7 +191,8 @@ def checked_shape(shape: object) -> tuple[int, ...]:
 
 def checked_offset(offset: object, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of the first element along each axis: ints, as many as there are axes."""
-    given: Any = offset if isinstance(offset, (tuple, list)) else (offset,) * min(len(shape), 1)
+    is_several = isinstance(offset, (tuple, list, np.ndarray))
+    given: Any = offset if is_several else (offset,) * min(len(shape), 1)
     try:
         made = [operator.index(o) for o in given]
     except TypeError:
