@@ -259,6 +259,20 @@ def test_indices_that_a_kernel_without_gradients_changes(program):
         program.use.grad()
 
 
+def test_a_first_state_from_python_before_the_field_has_rows():
+    """The first kernel tells which axis has rows; what was written before is of one row all the same."""
+    program = Program()
+    found = []
+    for again in (program.forward, program.backward):
+        for _ in range(2):
+            if again == program.forward:
+                for i in range(CELLS):
+                    program.x[0, i] = START[i]
+            found.append(again())
+    np.testing.assert_array_equal(found[2][0], found[3][0])
+    assert found[2][0][0].any()
+
+
 def test_rows_of_several_indices_that_python_sets():
     """A row of the versions has two indices: the array for one of them changes the right row."""
     ds.init(arch=ds.cpu, default_fp=ds.f64)

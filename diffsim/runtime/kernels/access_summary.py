@@ -242,6 +242,11 @@ class AccessSummary:
         )
 
     @locked_cached_property
+    def read_parts(self) -> list[RegionAccess]:
+        """One read for each part of a field that versions tell from others."""
+        return list({self._extent(a).key: a for a in self.reads}.values())
+
+    @locked_cached_property
     def must_write(self) -> list[RegionAccess]:
         """Stores that reach every element of the rows they stay within."""
         return regions.must_write(self._ir)

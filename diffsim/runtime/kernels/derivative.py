@@ -370,7 +370,7 @@ class Derivative:
 
     def is_stale(self, args: tuple[object, ...], since: int) -> bool:
         """Return whether something that it loads was written after a reading of the clock."""
-        boxes = (self.specialization.box(a, args) for a in self.accesses.reads)
+        boxes = (self.specialization.box(a, args) for a in self.accesses.read_parts)
         return any(box is not None and box[0].versions.changed(box[1], since) for box in boxes)
 
     def stale_reads(self, args: tuple[object, ...], since: int) -> Iterator[GlobalDataAccessError]:

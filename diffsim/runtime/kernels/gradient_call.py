@@ -35,7 +35,12 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.array_memory import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_function import PLAIN
-from diffsim.runtime.kernels.launch_history import first_difference, note_gradients, read_the_same
+from diffsim.runtime.kernels.launch_history import (
+    Repeated,
+    first_difference,
+    note_gradients,
+    read_the_same,
+)
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
 from diffsim.runtime.memory.versions import span_of
@@ -62,6 +67,7 @@ class GradientCall:
         self.specialization = specialization
         self.derivative = specialization.derivative
         self.name = specialization.name
+        self._repeated = Repeated(self.derivative)
         # The count of changes of gradients as of which a call was found to be possible, and the versions of
         # the gradients of what the kernel writes; of kernels without array arguments alone.
         self._changes: int | None = None
@@ -142,11 +148,9 @@ class GradientCall:
 
     def _as_if_last(self, args: tuple[object, ...], key: object, since: int) -> int:
         """Return the clock, if all launches that may be meant have read what is there now; else `since`."""
-        derivative = self.derivative
-        if session.recomputed_from is not None or not derivative.is_stale(args, since):
+        if session.recomputed_from is not None or not self.derivative.is_stale(args, since):
             return since
-        readings = self.specialization.launches.since(key, since)
-        return session.clock if read_the_same(derivative, args, readings) else since
+        return session.clock if self._repeated.reaches(key, args, since) else since
 
     def _was_recomputed(
         self, error: GlobalDataAccessError, args: tuple[object, ...], since: int, clock: int

@@ -145,8 +145,38 @@ def note_gradients(now: int) -> None:
 
 def read_the_same(derivative: Derivative, args: tuple[Any, ...], readings: Sequence[int]) -> bool:
     """Return whether all that a derivative loads is now as it was after the launches at these readings."""
-    value_numbers.catch_up(list(_gradients))
-    return all(_is_the_same(derivative, a, args, readings) for a in derivative.accesses.reads)
+    value_numbers.catch_up(_gradients)
+    return all(_is_the_same(derivative, a, args, readings) for a in derivative.accesses.read_parts)
+
+
+class Repeated:
+    """The launches of one kernel that have read the same, as far as it was asked."""
+
+    def __init__(self, derivative: Derivative) -> None:
+        self._derivative = derivative
+        # For each combination of arguments: the reading of the earliest such launch, and the one up to which
+        # values did not change since.
+        self._known: dict[Any, tuple[int, int]] = {}
+
+    def reaches(self, key: object, args: tuple[Any, ...], since: int) -> bool:
+        """Return whether all launches with this key since a reading have read what is there now."""
+        value_numbers.catch_up(_gradients)
+        known = self._known.get(key)
+        if known is not None and known[0] <= since and known[1] == value_numbers.changed:
+            return True
+        derivative = self._derivative
+        times = derivative.specialization.launches.times[key]
+        first = bisect.bisect_left(times, since)
+        if not read_the_same(derivative, args, times[first:]):
+            return False
+        # As many again: the next calls may mean these.
+        last = max(2 * first - len(times), 0)
+        while first > last and read_the_same(derivative, args, times[first - 1 : first]):
+            first -= 1
+        if len(self._known) > _MOST:
+            self._known.clear()
+        self._known[key] = times[first], value_numbers.changed
+        return True
 
 
 def _is_the_same(
@@ -174,7 +204,7 @@ def _is_the_same(
 
 def first_difference(derivative: Derivative, args: tuple[Any, ...], readings: Sequence[int]) -> Any:
     """Return who made what a derivative loads another one than after these launches; None: unknown."""
-    for a in derivative.accesses.reads:
+    for a in derivative.accesses.read_parts:
         box = derivative.specialization.box(a, args)
         if box is None or _is_the_same(derivative, a, args, readings):
             continue

@@ -14,6 +14,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from diffsim import locks
 from diffsim.runtime.numbering.effects import Effect, Place, Rule, effect_of
 from diffsim.runtime.session import session
@@ -33,7 +35,7 @@ _FEWER_READINGS = 1 << 14
 _MOST_LAYERS = 256
 """Launches whose stores lie on top of one another in a part."""
 _ALWAYS = 1 << 62
-_CONSTANTS = (int, float, bool)
+_CONSTANTS = (int, float, np.number, np.bool_)
 
 
 class _Past:
@@ -52,6 +54,7 @@ class ValueNumbers:
     Attributes:
         start: the reading before which nothing is known.
         now: the last reading that was gone through.
+        changed: the last one that changed a value, as far as these numbers tell.
     """
 
     def __init__(self) -> None:
@@ -62,7 +65,7 @@ class ValueNumbers:
 
     def _begin(self, start: int) -> None:
         """Forget all; what fields hold at this reading gets new numbers."""
-        self.start = self.now = start
+        self.start = self.now = self.changed = start
         self._past: dict[int, _Past] = {}
         self._numbers: dict[Any, int] = {}
         self._nodes: list[Any] = []
@@ -148,9 +151,14 @@ class ValueNumbers:
         """
         with self._lock:
             self._skip()
-            if self.now == session.clock:
-                return
             clock = session.clock
+            # The usual case on the way back: gradients alone.
+            if self.now < clock and gradients:
+                first, last = gradients[-1]
+                if first <= self.now + 1 and last == clock:
+                    self.now = clock
+            if self.now == clock:
+                return
             placed = (f for f in members(session.placed) if not f.is_grad and not f.is_dual)
             self._fields = {f.number: f for f in placed}
             self._exported = {f.number for f in members(session.exported)}
@@ -192,7 +200,7 @@ class ValueNumbers:
                     _note(found, reading, (special, key))
         # Two threads may get the same reading: then neither is known.
         events = [(r, r, e) for r, e in found.items() if e is not _TWICE and r <= clock]
-        for first, last in reversed(gradients):
+        for first, last in reversed(list(gradients)):
             if last <= self.now:
                 break
             events.append((first, last, None))
@@ -209,6 +217,7 @@ class ValueNumbers:
         entries = past.whole if place[1] is None else past.rows.setdefault(place[1], [])
         entries.append((reading, number))
         self._changes += 1
+        self.changed = reading
 
     def _unknown(self, reading: int) -> None:
         """Something happened then: all that was written since may have been written by it."""
@@ -227,12 +236,15 @@ class ValueNumbers:
         f = self._fields.get(number)
         if f is None:  # a gradient, or a field that is gone
             return
-        place = number, row
-        if value.__class__ not in _CONSTANTS or f.tree is not None or not _is_index(index):
+        # Before the first kernel that moves along an axis, a field has no rows.
+        place = number, _row(f, index) if row is None else row
+        if not isinstance(value, _CONSTANTS) or f.tree is not None or not _is_index(index):
             left = self._new(reading, place, writer)
         else:
             # 0.0 equals -0.0 and 0 for Python.
-            left = self._by(writer, reading, self._number(("constant", place, repr(value))))
+            left = self._by(
+                writer, reading, self._number(("constant", place, repr(np.asarray(value).item())))
+            )
             if index is not ... and f.shape:
                 left = self._over(place, ("element", index), left)
         self._set(place, reading, left)
@@ -295,6 +307,15 @@ def _is_index(index: Any) -> bool:
     if type(index) is tuple:
         return all(type(k) is int for k in index)
     return index is None or index is ... or type(index) is int
+
+
+def _row(f: Field, index: Any) -> int | None:
+    """Return the row of an element that Python has written; None: all rows, or it is unknown."""
+    at = (index,) if type(index) is int else index
+    if type(at) is not tuple or len(at) != len(f.shape) or any(f._mem.origin):
+        return None
+    inside = all(type(k) is int and 0 <= k < n for k, n in zip(at, f.shape, strict=True))
+    return f.versions.row_at(at) if inside else None
 
 
 _TWICE = object()
