@@ -28,13 +28,13 @@ from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.kernels.array_memory import shares
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.storage import WHOLE
+from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.observe.nonfinite import Part
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.arguments import Parameter
-    from diffsim.runtime.memory.versions import Versions
 
 Box = tuple[Field, int | None]
 """A field, and the row of its versioned axis that an access stays within (None: any row)."""
@@ -191,6 +191,7 @@ class AccessSummary:
         self.reads = _distinct(reads)
         self.writes = _distinct(a for a in writes if a.mem.level is None)
         self._extents: dict[int, Extent] = {}
+        self._read_parts: tuple[int, list[RegionAccess]] = -1, []
 
     @classmethod
     def of_kernel(cls, ir: nodes.Kernel, arguments: LaunchArguments) -> AccessSummary:
@@ -241,10 +242,20 @@ class AccessSummary:
             if isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
         )
 
-    @locked_cached_property
+    @property
     def read_parts(self) -> list[RegionAccess]:
         """One read for each part of a field that versions tell from others."""
-        return list({self._extent(a).key: a for a in self.reads}.values())
+        tracked, parts = self._read_parts
+        # A field that has got rows since has more parts.
+        if tracked != Versions.tracked:
+            tracked = Versions.tracked
+            parts = list({self._part_key(a): a for a in self.reads}.values())
+            self._read_parts = tracked, parts
+        return parts
+
+    def _part_key(self, a: RegionAccess) -> tuple[Any, ...]:
+        whole = a.mem.kind == "field" and a.mem.level is None and versions_of(a.mem).axis is None
+        return (a.mem,) if whole else self._extent(a).key
 
     @locked_cached_property
     def must_write(self) -> list[RegionAccess]:

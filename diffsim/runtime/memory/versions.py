@@ -49,7 +49,10 @@ class Versions:
         writers: the same for rows, as numbers of `names`; 0 is nobody.
         dirty: for a gradient: whether it may hold anything but zeros.
         cuts: for a gradient: its elements that belong to values which Python set in a tape's block.
+        tracked: counts the calls of `track_rows`, for all fields.
     """
+
+    tracked = 0
 
     __slots__ = (
         "axis",
@@ -85,6 +88,7 @@ class Versions:
         self.writers = np.zeros(size, np.int32).data
         # Last, as other threads ask for the axis first.
         self.block, self.axis = block, axis
+        Versions.tracked += 1
 
     def separate(self) -> Versions:
         """Make versions of the same rows that count on another clock, from 0."""
