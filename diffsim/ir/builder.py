@@ -201,6 +201,11 @@ class Builder:
             common = self.default_fp
         if like is not None and like.is_float and not strong:
             common = like.scalar
+        # A number that does not fit beside the values widens them, and does not wrap around.
+        whole = [e for e in elements if isinstance(e, int) and not isinstance(e, bool)]
+        fits = common.is_float or (common.is_int and all(map(common.holds, whole)))
+        if strong and whole and not fits:
+            common = promote(common, self._type_of_whole(whole))
         values = [
             self.cast(e, common) if isinstance(e, Value) else self.const(e, common)
             for e in elements
@@ -306,16 +311,7 @@ class Builder:
         if weakest == 3 and (common is None or not common.is_float):
             common = self.default_fp
         elif weakest == 2 and (common is None or not common.is_float):
-            literals = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
-            widths = (self.default_ip, types.i64, types.u64)
-            # A literal too large for the default type widens the operation instead of wrapping around.
-            width = next((t for t in widths if all(t.holds(n) for n in literals)), None)
-            if width is None:
-                raise KernelTypeError(
-                    f"{max(literals, key=abs)} does not fit into 64 bits",
-                    self.span,
-                    hint="compute with floats: write it with a point, as 1e30",
-                )
+            width = self._type_of_whole(args)
             common = width if common is None else promote(common, width)
         elif common is None:
             common = bool_
@@ -328,6 +324,20 @@ class Builder:
         if letter in "IJ" and common.is_float:
             raise self._mismatch(op, letter, common)
         return common
+
+    def _type_of_whole(self, args: Sequence[Operand]) -> ScalarType:
+        """Return the type of the whole numbers among operands, which were written in the program."""
+        literals = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
+        widths = (self.default_ip, types.i64, types.u64)
+        # A literal too large for the default type widens the operation instead of wrapping around.
+        width = next((t for t in widths if all(t.holds(n) for n in literals)), None)
+        if width is None:
+            raise KernelTypeError(
+                f"{max(literals, key=abs)} does not fit into 64 bits",
+                self.span,
+                hint="compute with floats: write it with a point, as 1e30",
+            )
+        return width
 
     def _mismatch(self, op: Op, letter: str, have: ScalarType) -> KernelTypeError:
         return KernelTypeError(

@@ -249,3 +249,33 @@ def test_strict_refuses_it():
 
     with pytest.raises(ds.KernelTypeError, match="would lose its fraction"):
         store(1.5)
+
+
+@pytest.mark.filterwarnings("ignore::diffsim.PrecisionLoss")
+@pytest.mark.parametrize("arch", ["cpu", "python"])
+def test_what_is_added_to_an_integer_becomes_one_first_wherever_it_is(arch):
+    """As in Taichi: a local of an iteration, one of the kernel's and an element of a field agree."""
+    ds.init(arch=getattr(ds, arch))
+    f = ds.field(ds.i32, 8)
+
+    @ds.kernel
+    def change(v: ds.f32):
+        a, b, c, d = 1, ds.Vector([1, 1]), 1, 1
+        for _ in range(1):
+            e = 1
+            e -= v
+            e += 0.75
+            w = ds.Vector([1, 1])
+            w -= v
+            w[1] += v
+            f[0], f[1], f[2] = e, w[0], w[1]
+            c -= v
+        for _ in ds.static(range(2)):
+            a -= v
+            b -= v
+        d *= 1.5 + v
+        f[3], f[4], f[5], f[6] = a, b[0], c, d
+        f[7] += 1.0 + v
+
+    change(0.5)
+    assert f.to_numpy().tolist() == [1, 1, 1, 1, 1, 1, 2, 1]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.errors import KernelTypeError
 
 
 def first_or_second(a, b):
@@ -76,13 +75,29 @@ def test_the_operand_has_its_gradient(cpu):
     np.testing.assert_allclose(x.grad.to_numpy(), [0, 0.75, 4 + 12, 6 + 27])
 
 
-def test_operands_of_two_types_are_refused(cpu):
-    @ds.kernel
-    def mixed(a: ds.i32, b: ds.f64) -> ds.f64:
-        return a and b
+def test_operands_of_two_types_become_their_common_one(cpu):
+    n = ds.field(ds.i32, shape=3)
+    x = ds.field(ds.f64, shape=3, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    n.from_numpy(np.array([0, 2, 0], np.int32))
+    x.from_numpy(np.array([3.0, 4.0, -5.0]))
 
-    with pytest.raises(KernelTypeError, match="f64 on one path and an i32 on the other"):
-        mixed(1, 2.0)
+    @ds.kernel
+    def mixed():
+        for i in x:
+            loss[None] += (n[i] and x[i]) + (n[i] if x[i] > 3.5 else x[i] * x[i])
+
+    with ds.Tape(loss):
+        mixed()
+    assert loss[None] == (0 + 9) + (4 + 2) + (0 + 25)
+    np.testing.assert_array_equal(x.grad.to_numpy(), [6, 1, -10])
+
+    @ds.kernel
+    def wide(a: ds.i8, b: ds.u8, c: ds.i64, d: ds.f32) -> ds.types.vector(4, ds.f64):
+        # -1 as a u8; 2**24 + 1 as an f32; booleans as numbers; a number as it is written
+        return [a if b > 0 else b, c if b > 0 else d, (b > 0) if d > 0 else a, 2 if b > 0 else d]
+
+    assert wide(-1, 7, 2**24 + 1, 1.5).to_list() == [255, 2**24, 1, 2]
 
 
 def test_an_operand_that_is_not_taken_has_no_part_in_the_gradient(cpu):

@@ -295,8 +295,28 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
             f"name an element: {sample(old_thing, ast.unparse(target))}",
         )
     # A local: no other lane sees it.
-    new = arithmetic.binary(cx, kind, old_thing, expr(cx, node.value), node)
+    thing = _added_as(cx, kind, old_thing, expr(cx, node.value), node)
+    new = arithmetic.binary(cx, kind, old_thing, thing, node)
     assign_to(cx, target, new)
+
+
+def _added_as(
+    cx: TranslationContext,
+    kind: type[ast.operator],
+    old: Evaluated,
+    thing: Evaluated,
+    node: ast.AugAssign,
+) -> Evaluated:
+    """Convert a float that is added to a local of integers, as for elements of fields: `n += 0.5` adds 0."""
+    is_number = isinstance(old, Value) or type(old) is int
+    is_float = isinstance(thing, (float, Value, Matrix))
+    if kind not in tasks.ATOMIC or not is_number or not is_float or cx.strict:
+        return thing
+    to = cx.value(old, node).type.scalar
+    v = cx.value(thing, node.value)
+    if not to.is_int or not v.type.is_float:
+        return thing
+    return narrowed(cx, v, to, ast.unparse(node.target))
 
 
 def _append(cx: TranslationContext, node: ast.AugAssign) -> bool:

@@ -18,7 +18,7 @@ from diffsim.errors import Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
 from diffsim.ir.traversal import has_effects
-from diffsim.ir.types import Type, an, bool_
+from diffsim.ir.types import Type, an, bool_, promote, tensor
 from diffsim.lang.frontend.context import (
     BREAK,
     CONTINUE,
@@ -76,7 +76,7 @@ def if_region(
             after[name] = merge.bound_on_one_path(name, then_env, else_env)
         elif then_env[name] is not else_env[name]:
             after[name] = merge.names(name, then_env[name], else_env[name])
-    result = merge.pair(then_result, else_result, "the result of this expression")
+    result = merge.pair(then_result, else_result, "the result of this expression", promoted=True)
     cx.frame.env = after
     # 3. Emit the If, which defines the merged values.
     merge.finish(span)
@@ -144,8 +144,13 @@ class _BranchMerge:
             return self.cond if a else self.cx.builder.named("not", self.cond)
         return self.pair(a, b, "a condition")
 
-    def pair(self, a: Evaluated, b: Evaluated, what: str) -> Evaluated:
-        """Merge two operands: structs and lists part by part, equal constants as one, others as values."""
+    def pair(
+        self, a: Evaluated, b: Evaluated, what: str, *, promoted: bool = False
+    ) -> Evaluated:
+        """Merge two operands: structs and lists part by part, equal constants as one, others as values.
+
+        `promoted`: values of two types become their common one, as operands do.
+        """
         # Also true of a name that no branch assigns, and of a constant known at compile time.
         if a is b:
             return a
@@ -155,7 +160,9 @@ class _BranchMerge:
             }
             return StructValue(a.type, merged)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
-            return type(a)(self.pair(x, y, what) for x, y in zip(a, b, strict=True))
+            return type(a)(
+                self.pair(x, y, what, promoted=promoted) for x, y in zip(a, b, strict=True)
+            )
         if isinstance(a, KernelDict) or isinstance(b, KernelDict):
             return self.dictionaries(a, b, what)
         # Equal objects remain known at compile time. `==` is
@@ -176,7 +183,7 @@ class _BranchMerge:
             x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
         with _emit_into(builder, self.orelse):
             y = cx.value(b, self.node, what, x.type)
-        t = common_type(cx, x, y, what, self.node)
+        t = common_type(cx, x, y, what, self.node, promoted=promoted)
         with _emit_into(builder, self.then):
             x = fit(builder, x, t)
         with _emit_into(builder, self.orelse):
@@ -220,8 +227,19 @@ class _emit_into:  # noqa: N801 - used like a function: with _emit_into(...)
         self.builder.stmts = self.outer
 
 
-def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: SyntaxNode) -> Type:
-    """Return the type of a merged value: the shapes must be equal, the scalar types are promoted."""
+def common_type(
+    cx: TranslationContext,
+    a: Value,
+    b: Value,
+    what: str,
+    node: SyntaxNode,
+    *,
+    promoted: bool = False,
+) -> Type:
+    """Return the type of a merged value: the shapes must be equal, the scalar types of one kind.
+
+    `promoted`: or of any kinds, whose common type is that of operands.
+    """
     # Types are interned: equal types are one object.
     if a.type is b.type:
         return a.type
@@ -232,6 +250,8 @@ def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: Syn
         raise cx.type_error(
             node, _two_types(what, a, b), hint="make both a number, or both a vector"
         )
+    if promoted:
+        return tensor(promote(a.type.scalar, b.type.scalar), a.type.shape)
     # An integer on one path and a float on the other is usually a mistake (`s = 0`): converting it silently
     # would hide that, while a wider type of the same kind holds both exactly.
     if a.type.scalar.kind != b.type.scalar.kind:
