@@ -245,7 +245,7 @@ end:
 def test_processors_without_instructions_for_it():
     jit = Jit()
     jit._features += ",-f16c"
-    jit._machine = jit._spread = jit._target_machine(jit._features)
+    jit._machine = jit._spread = jit._target_machine(jit._features, jit._opt_level)
     text = LOOP.format(name="widen", a="half", b="float", op="fpext")
     text += LOOP.format(name="narrow", a="float", b="half", op="fptrunc")
     library = jit.load(jit.compile(text))

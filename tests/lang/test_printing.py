@@ -423,3 +423,12 @@ def test_assertions_show_values(arch):
         run(2, 0.25)
     with pytest.raises(KernelAssertionError, match=r"^3 of -2.5"):
         run(3, -2.5)
+
+
+def test_formats_of_vectors_that_are_known_while_compiling(capsys):
+    @ds.kernel
+    def show():
+        print(f"{ds.Vector([0.1, 2.0]):.2f}", f"{ds.Matrix([[0.5, 2], [1, 3]]):.1f}")
+
+    show()
+    assert capsys.readouterr().out == "[0.10, 2.00] [[0.5, 2.0], [1.0, 3.0]]\n"

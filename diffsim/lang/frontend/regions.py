@@ -144,9 +144,7 @@ class _BranchMerge:
             return self.cond if a else self.cx.builder.named("not", self.cond)
         return self.pair(a, b, "a condition")
 
-    def pair(
-        self, a: Evaluated, b: Evaluated, what: str, *, promoted: bool = False
-    ) -> Evaluated:
+    def pair(self, a: Evaluated, b: Evaluated, what: str, *, promoted: bool = False) -> Evaluated:
         """Merge two operands: structs and lists part by part, equal constants as one, others as values.
 
         `promoted`: values of two types become their common one, as operands do.

@@ -203,7 +203,8 @@ class _Line:
 
     def operand(self, node: ast.expr, thing: Evaluated, spec: str = "") -> None:
         """Append an operand, structs and lists part by part."""
-        if isinstance(thing, Matrix) and spec:  # known while compiling; the format is of its numbers
+        # Known while compiling: the format is that of its numbers.
+        if isinstance(thing, Matrix) and spec:
             thing = list(thing)
         if isinstance(thing, Value):
             shown = Shown(thing.type, spec)
