@@ -17,6 +17,7 @@ from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.interiors import split_interiors
 from diffsim.passes.forms.loop_order import order_loops
 from diffsim.passes.forms.merged_nests import merge_nests
+from diffsim.passes.forms.scalar_replacement import replace_by_values
 from diffsim.passes.forms.unrolled_loops import unroll_short_loops
 from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.sparse.activation import activate_stores, expand_activations
@@ -72,6 +73,8 @@ LOWER: Stages = (
     ("demote_atomics", demote_atomics),
     # After it: only an exclusive update may be turned into a store.
     ("forward_clears", forward_clears),
+    # After both, which know updates and not loads and stores in their place.
+    ("scalar_replacement", replace_by_values),
     ("dce", eliminate_dead_code),
     # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
     SPARSE[1],

@@ -46,6 +46,7 @@ from tests.fuzz import (
     recomputed,
     recordings,
     repeatable,
+    repeated,
     rewrites,
     roots,
     slices,
@@ -125,6 +126,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return near_lanes.make(seed), [
             ("near lanes", functools.partial(near_lanes.verdict, seed=seed))
         ]
+    if seed % 32 == 3:
+        return repeated.make(seed), [("repeated", functools.partial(repeated.verdict, seed=seed))]
     if seed % 32 == 31:
         return networks.make(seed), [("networks", functools.partial(networks.verdict, seed=seed))]
     if seed % 32 == 17:

@@ -69,13 +69,16 @@ class _Groups:
     def add(self, s: Access) -> None:
         if not self.may_join(s):
             return
-        element = element_of(s.index, self.defs)
-        key: Key = type(s), s.mem, tuple([base for base, _ in element])
+        key, element = self.key_of(s), element_of(s.index, self.defs)
         accesses, shifts = self.open.setdefault(key, ([], []))
         accesses.append(s)
         shifts.append(tuple([shift for _, shift in element]))
         if len(accesses) == _MOST:
             self.close_all([key])
+
+    def key_of(self, s: Access) -> Key:
+        element = element_of(s.index, self.defs)
+        return type(s), s.mem, tuple([base for base, _ in element])
 
     def may_join(self, s: Access) -> bool:
         """Whether an access may be made together with others, and lanes differ in the element."""
@@ -90,10 +93,13 @@ class _Groups:
         """Close the groups that an access, which may be one of theirs, must not be moved across."""
         if not isinstance(s, (Load, Store, Atomic)):
             return
-        self.close_all([k for k in self.open if k[1] is s.mem and self.ends(k[0], s, nested)])
+        ended = [k for k in self.open if k[1] is s.mem and self.ends(k[0], s, nested)]
+        # Stores of one group are made in their order.
+        own = self.key_of(s) if isinstance(s, Store) and ended and not nested else None
+        self.close_all([k for k in ended if k != own])
 
     def ends(self, kind: type, s: Access, nested: bool) -> bool:
-        """Whether an access of the same memory ends groups of a kind."""
+        """Whether an access of the same memory ends groups of a kind, if it does not join them."""
         if kind is Load:
             return not isinstance(s, Load)
         # Additions commute with each other; those of another element stay where they are.

@@ -1,0 +1,152 @@
+"""Scalar replacement: repeated accesses of a lane to one element become values.
+
+Code without loops, unrolled layers above all, loads the same element again and again, and its adjoint adds to
+the same element once for each load (Callahan, Carr and Kennedy 1990). LLVM finds that, but only after each
+access has become many instructions, or not at all where lanes are vectors.
+
+    %a = load x[%i, 0]                        %a = load x[%i, 0]
+    %b = load x[%i, 0]                        %s = load g[%i, 0]
+    exclusive_add g[%i, 0], %c          ->    %t = add %s, %c
+    exclusive_add g[%i, 0], %d                %u = add %t, %d
+                                              store g[%i, 0], %u
+
+Assumes scalar IR with exclusive atomics marked. Promises: the same operations in the same order on each
+element; time linear in the size of the kernel.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import Atomic, Block, Kernel, Let, Load, Mem, Stmt, Store, Task, Value
+from diffsim.ir.ops.table import add
+from diffsim.ir.traversal import Rewriter, statements
+from diffsim.passes.analysis.affine import element_of, task_definitions
+
+Access = Load | Store | Atomic
+Bases = tuple[Value | None, ...]
+Shifts = tuple[int, ...]
+Place = tuple[Bases, Shifts]
+"""An element's index, values plus constants: with the same values and other constants it is another one."""
+
+
+def replace_by_values(kernel: Kernel) -> Kernel:
+    """Return the kernel whose lanes load and update each element once, where nothing is in between."""
+    return kernel.replace(tasks=tuple([_task(t) for t in kernel.tasks]))
+
+
+def _task(task: Task) -> Task:
+    places = _places(task) if task.axes else {}
+    if len({(type(s), s.mem, place) for s, place in places.items()}) == len(places):
+        return task  # no element is accessed twice
+    return task.replace(body=_Replacement(places).block(task.body))
+
+
+def _places(task: Task) -> dict[Access, Place]:
+    """Return the index of each access of the body to a memory that others may see."""
+    defs, found = task_definitions(task), {}
+    for s in statements(task.body):
+        if isinstance(s, (Load, Store, Atomic)) and s.mem.kind in ("field", "array"):
+            element = element_of(s.index, defs)
+            found[s] = tuple([base for base, _ in element]), tuple([shift for _, shift in element])
+    return found
+
+
+def _is_sum(s: Stmt) -> bool:
+    """Whether a statement is a plain addition to an element that no other lane touches."""
+    if not isinstance(s, Atomic) or not s.exclusive or s.op != "add" or s.out is not None:
+        return False
+    t = s.mem.dtype.scalar
+    # Narrow types are rounded at each update.
+    return t.arithmetic is t and not t.is_bool and s.value.type is t
+
+
+class _Sums:
+    """Additions to one memory, with no other access of it in between; some of them are to one element."""
+
+    def __init__(self, bases: Bases) -> None:
+        self.bases = bases
+        self.additions: list[Atomic] = []
+        self.now: dict[Shifts, tuple[tuple[Value, ...], Value]] = {}
+        """In the copy: index and value of each element that was loaded."""
+
+
+def _sums(block: Block, places: dict[Access, Place]) -> dict[Atomic, _Sums]:
+    """Return the additions of a block itself that can go on in values, each with those it belongs to."""
+    every: list[_Sums] = []
+    last: dict[Mem, _Sums] = {}
+    for s in block.stmts:
+        if isinstance(s, Atomic) and s in places and _is_sum(s):
+            bases, _ = places[s]
+            if s.mem not in last or last[s.mem].bases != bases:
+                last[s.mem] = _Sums(bases)
+                every.append(last[s.mem])
+            last[s.mem].additions.append(s)
+        else:
+            for x in statements(Block([s])):
+                if isinstance(x, (Load, Store, Atomic)):
+                    last.pop(x.mem, None)
+    return {
+        s: sums
+        for sums in every
+        if len({places[s] for s in sums.additions}) < len(sums.additions)
+        for s in sums.additions
+    }
+
+
+class _Replacement(Rewriter):
+    """Copies a task's body, with what is known of memory at each place."""
+
+    def __init__(self, places: dict[Access, Place]) -> None:
+        super().__init__()
+        self.places = places
+        self.known: dict[Mem, tuple[Bases, dict[Shifts, Value]]] = {}
+        """What loads of each memory have found since it was last written, those with the latest values."""
+        self.sums: dict[Atomic, _Sums] = {}
+
+    def block(self, b: Block) -> Block:
+        # Nothing that is known is taken into a block, or out of it: a loop's body may have changed it
+        # before, and a branch may not run.
+        around, self.known = self.known, {}
+        self.sums |= _sums(b, self.places)
+        copy = super().block(b)
+        self.known = around
+        return copy
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if isinstance(s, Load) and s in self.places:
+            return self.load(s)
+        is_sum = isinstance(s, Atomic) and s in self.sums
+        copy = self.add(s) if is_sum else [self.copy(s)]  # type: ignore[arg-type]
+        for x in statements(Block([s])):
+            if isinstance(x, (Store, Atomic)):
+                self.known.pop(x.mem, None)
+        return copy
+
+    def load(self, s: Load) -> list[Stmt]:
+        """Return the copy of a load; nothing where the element is known."""
+        bases, shifts = self.places[s]
+        group = self.known.get(s.mem)
+        if group is None or group[0] != bases:
+            group = self.known[s.mem] = bases, {}
+        found = group[1].get(shifts)
+        if found is not None:
+            self.env[s.out] = found
+            return []
+        copy = self.copy(s)
+        group[1][shifts] = self.env[s.out]
+        return [copy]
+
+    def add(self, s: Atomic) -> list[Stmt]:
+        """Return what takes the place of an addition; all elements are stored where the last one was."""
+        made: list[Stmt] = []
+        sums = self.sums[s]
+        t, mem, (_, shifts) = s.mem.dtype.scalar, self.mem(s.mem), self.places[s]
+        if shifts not in sums.now:
+            sums.now[shifts] = self.values(s.index), Value(t)
+            made.append(Load(sums.now[shifts][1], mem, sums.now[shifts][0], s.span))
+        index, old = sums.now[shifts]
+        new = Value(t)
+        made.append(Let(new, add, (old, self.value(s.value)), s.span))
+        sums.now[shifts] = index, new
+        if s is sums.additions[-1]:
+            made += [Store(mem, index, value, s.span) for index, value in sums.now.values()]
+        return made

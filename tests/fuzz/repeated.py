@@ -1,0 +1,115 @@
+"""Random kernels whose lanes load, store and add to the same few elements again and again.
+
+In straight code, branches and loops; elements whose indices differ by constants, by numbers from a table,
+or not at all. All numbers are whole and small, so what compiled lanes compute, and their gradient, is
+compared bit by bit with the interpreter. The rules are lifted: the adjoint of a program that overwrites what
+it read need not be its gradient, but is code like any other.
+"""
+
+import linecache
+from random import Random
+
+import numpy as np
+
+import diffsim as ds
+from diffsim.passes.vectors import vectorize
+
+WIDTH, MOST, ROWS = 8, 40, 5
+
+
+class Maker:
+    """Writes a program."""
+
+    def __init__(self, seed):
+        self.r = Random(seed)
+        self.lines = ["@ds.kernel", "def run(n: ds.i32):", "    for i in range(n):"]
+        self.values = ["1.0"]
+        self.columns = ["0", "1", "2", "k", "k + 1", "2 + k - 1"]
+
+    def text(self):
+        self.put(2, "k = at[i]")
+        self.statements(2, self.r.randint(5, 16))
+        return "\n".join(self.lines) + "\n"
+
+    def put(self, depth, line):
+        self.lines.append("    " * depth + line)
+
+    def place(self, names):
+        name, column = self.r.choice(names), self.r.choice(self.columns)
+        if name == "v":
+            return f"v[i][{self.r.randint(0, 2)}]"
+        row = {"q": "k", "g": "k", "s": "0"}.get(name, "i")
+        return f"{name}[{row}, {column}]"
+
+    def statements(self, depth, count):
+        for _ in range(count):
+            kind = self.r.random()
+            if kind < 0.35:
+                name = f"t{len(self.lines)}"
+                terms = [f"{self.r.randint(-1, 2)} * {self.place('ppvqx')}" for _ in range(2)]
+                self.put(depth, f"{name} = {' + '.join([*terms, self.r.choice(self.values)])}")
+                self.values.append(name)
+            elif kind < 0.85 or depth > 3:
+                sign = self.r.choice(["+=", "+=", "+=", "="])
+                place = self.place("pppvgs") if sign == "+=" else self.place("pv")
+                self.put(depth, f"{place} {sign} {self.r.choice(self.values)}")
+            else:
+                head = f"for m{depth} in range({self.r.choice(['2', 'k', '0'])}):"
+                head = self.r.choice([head, "if k > 1:", "if i % 16 < 15:"])
+                self.put(depth, head)
+                kept = list(self.values), list(self.columns)
+                self.columns += [f"m{depth}"] if head.startswith("for") else []
+                self.statements(depth + 1, self.r.randint(1, 5))
+                self.values, self.columns = kept
+
+
+def make(seed):
+    """The program of this number."""
+    return Maker(seed).text()
+
+
+def results(text, seed, **options):
+    """What the kernel and its gradient leave in the fields."""
+    r, random = Random(seed), np.random.default_rng(seed)
+    n, t = r.choice([1, 16, 33, MOST]), r.choice([ds.f32, ds.f64])
+    ds.init(default_fp=t, offline_cache=False, rules="lifted", **options)
+    names = dict(ds=ds, at=ds.field(ds.i32, shape=MOST))
+    for name, rows in zip("pxqgs", (MOST, MOST, ROWS, ROWS, 1), strict=True):
+        names[name] = ds.field(t, shape=(rows, WIDTH), needs_grad=True)
+    names["v"] = ds.Vector.field(3, t, shape=MOST, needs_grad=True)
+    exec(compile(text, f"<repeated {seed}>", "exec"), names)
+    fields = {name: names[name] for name in "pxqgsv"}
+    for field in fields.values():
+        for part in (field, field.grad):
+            numbers = random.integers(-2, 3, part.to_numpy().shape)
+            part.from_numpy(numbers.astype(part.to_numpy().dtype))
+    names["at"].from_numpy(random.integers(0, 4, MOST).astype("i4"))
+    names["run"](n)
+    found = {name: field.to_numpy() for name, field in fields.items()}
+    names["run"].grad(n)
+    return found | {f"{name}.grad": field.grad.to_numpy() for name, field in fields.items()}
+
+
+def verdict(text, seed):
+    """The verdict on a program: "right", "invalid", or what is wrong."""
+    file = f"<repeated {seed}>"
+    linecache.cache[file] = len(text), None, text.splitlines(True), file
+    how = Random(seed + 1)
+    options = dict(
+        cpu_max_num_threads=how.choice([1, 1, 3]),
+        deterministic=how.random() < 0.2,
+        debug=how.random() < 0.1,
+    )
+    always, vectorize._ALWAYS = vectorize._ALWAYS, how.random() < 0.7
+    try:
+        found = results(text, seed, arch=ds.cpu, **options)
+        exact = results(text, seed, arch=ds.python)
+    except ds.errors.DiffsimError as error:
+        return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
+    finally:
+        vectorize._ALWAYS = always
+    # Beyond these, f32 would round.
+    if max(np.abs(a).max() for a in exact.values()) > 1 << 23:
+        return "invalid"
+    wrong = [name for name, a in exact.items() if not np.array_equal(a, found[name])]
+    return f"wrong: {wrong} {options}" if wrong else "right"

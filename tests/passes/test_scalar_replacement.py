@@ -1,0 +1,99 @@
+"""Lanes load and update each element once; what any access in between may change stays as it is."""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.ir.nodes import Atomic, Load, Store
+from diffsim.ir.traversal import statements
+from diffsim.passes import pipeline
+from tests.fuzz import repeated
+from tests.support.source import make
+
+N = 5
+INITIAL = np.arange(4.0 * N).reshape(N, 4) - 7
+TABLE = np.array([0, 3, 1, 1, 2])
+
+
+def accesses(kernel, upto="scalar_replacement"):
+    """How many loads, stores and additions of `x` a lane has."""
+    made = pipeline.run(kernel._only(()).ir, pipeline.LOWER, upto)
+    every = [s for task in made.tasks for s in statements(task.body)]
+    kinds = (Load, Store, Atomic)
+    return [sum(isinstance(s, k) and s.mem.name == "x" for s in every) for k in kinds]
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "after"),
+    [
+        (["y[i] = x[i, 0] * x[i, 1] + x[i, 0] * x[i, 1]"], [4, 0, 0], [2, 0, 0]),
+        (["x[i, 0] += 2.0", "x[i, 0] += x[i, 1]", "x[i, 0] += 1.0"], [1, 0, 3], [2, 1, 1]),
+        (["a = x[i, 1]", "x[i, 0] += 2.0", "x[i, 0] += a", "x[i, 2] += a"], [1, 0, 3], [3, 2, 0]),
+        (["y[i] = x[i, 0]", "x[i, k] = 3.0", "y[i] += x[i, 0]"], [2, 1, 0], [2, 1, 0]),
+        (["x[i, 0] += 1.0", "x[i, k] += 2.0", "x[i, 0] += 3.0"], [0, 0, 3], [0, 0, 3]),
+        (["x[i, k] += 1.0", "x[i, k + 1] += 2.0", "x[i, k] += 3.0"], [0, 0, 3], [2, 2, 0]),
+        (["x[i, 0] += 1.0", "x[i, 0] -= 2.0", "x[i, 0] = 4.0 * x[i, 0]"], [1, 1, 2], [2, 2, 0]),
+        (
+            ["if k > 0:", "    y[i] = x[i, 0]", "    x[i, 0] = 1.0", "y[i] += x[i, 0]"],
+            [2, 1, 0],
+            [2, 1, 0],
+        ),
+        (
+            ["x[i, 0] += 1.0", "if k > 1:", "    x[i, 0] = 5.0", "x[i, 0] += 1.0"],
+            [0, 1, 2],
+            [0, 1, 2],
+        ),
+        (
+            ["y[i] = x[i, 0]", "for m in range(k):", "    y[i] += x[i, 0]", "    x[i, 0] += 1.0"],
+            [2, 0, 1],
+            [2, 0, 1],
+        ),
+    ],
+    ids=lambda case: "; ".join(map(str.strip, case)) if isinstance(case[0], str) else "",
+)
+def test_accesses_of_one_element(cpu, quick_code, lines, before, after):
+    """Against Python, which runs the same lines on arrays."""
+    names = dict(at=ds.field(ds.i32, shape=N), y=ds.field(ds.f64, shape=N))
+    names["x"] = ds.field(ds.f64, shape=(N, 4))
+    body = "\n".join(f"        {line}" for line in ["k = at[i]", *lines])
+    text = f"def run():\n    for i in range({N}):\n{body}\n"
+    space = dict(ds=ds, **names)
+    make("@ds.kernel\n" + text, space)
+    kernel = space["run"]
+    assert [accesses(kernel, "forward_clears"), accesses(kernel)] == [before, after]
+    x, y = INITIAL.copy(), np.zeros(N)
+    names["x"].from_numpy(x)
+    names["at"].from_numpy(np.minimum(TABLE, 2).astype("i4"))
+    kernel()
+    plain = dict(x=x, y=y, at=np.minimum(TABLE, 2))
+    exec(text + "run()", plain)
+    np.testing.assert_array_equal(names["x"].to_numpy(), x)
+    np.testing.assert_array_equal(names["y"].to_numpy(), y)
+
+
+def test_the_adjoint_of_an_unrolled_layer_adds_to_each_input_once(cpu, quick_code):
+    w, x = ds.field(ds.f64, shape=(3, 4)), ds.field(ds.f64, shape=(N, 4), needs_grad=True)
+    y = ds.field(ds.f64, shape=(N, 3), needs_grad=True)
+
+    @ds.kernel
+    def layer():
+        for i in range(N):
+            for j in ds.static(range(3)):
+                for k in ds.static(range(4)):
+                    y[i, j] += w[j, k] * x[i, k]
+
+    weights = INITIAL[:3]
+    w.from_numpy(weights)
+    layer()
+    adjoint = pipeline.run(layer._only(()).derivative.ir, pipeline.LOWER, "scalar_replacement")
+    every = [s for task in adjoint.tasks for s in statements(task.body)]
+    stores = [s for s in every if isinstance(s, Store) and s.mem.name == "x.grad"]
+    assert len(stores) == 4
+    y.grad.from_numpy(INITIAL[:, :3])
+    layer.grad()
+    np.testing.assert_array_equal(x.grad.to_numpy(), INITIAL[:, :3] @ weights)
+
+
+def test_a_random_program():
+    seed = 3
+    assert repeated.verdict(repeated.make(seed), seed) == "right"
