@@ -15,6 +15,7 @@ from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.interiors import split_interiors
+from diffsim.passes.forms.joined_ranges import join_ranges
 from diffsim.passes.forms.loop_order import order_loops
 from diffsim.passes.forms.merged_nests import merge_nests
 from diffsim.passes.forms.scalar_replacement import replace_by_values
@@ -78,6 +79,7 @@ LOWER: Stages = (
     ("dce", eliminate_dead_code),
     # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
     SPARSE[1],
+    ("join_ranges", join_ranges),
     # It and `vectorize` name statements and values of the task, so nothing may rewrite those afterwards.
     ("privatize", privatize),
     ("seams", find_seams),

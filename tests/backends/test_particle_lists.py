@@ -1,5 +1,7 @@
 """Lanes with short loops over lists, and lanes that add to what others add to: the same as NumPy."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -35,3 +37,163 @@ def test_rays_that_add_to_a_field_too_large_for_copies(threads):
             expected[int(at), b[(b >= 0) & (b < 600)]] += given[i]
     np.testing.assert_array_equal(cells.grad.to_numpy(), expected)
     assert all(t.simd for t in lower(march._only(()).derivative.ir).tasks if t.axes)
+
+
+CELLS, ITEMS, LANES = 11, 24, 40
+SORTED = [0, 2, 2, 5, 6, 9, 9, 12, 15, 15, 18, 24]
+LISTS = {
+    "sorted": SORTED,
+    "one step back": [0, 2, 2, 5, 4, 9, 9, 12, 15, 15, 18, 24],
+    "descending": SORTED[::-1],
+    "all empty": [7] * 12,
+    "the last one back": [*SORTED[:-1], 3],
+}
+LENGTHS = {
+    "as they follow": 0,
+    "one shorter": -1,
+    "one overlaps": 1,
+    "the last one less than empty": -9,
+}
+
+
+def order_matters(values, before):
+    for v in values:
+        before = 0.5 * before + v
+    return before
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def lists(request):
+    """Two kernels over cells' lists, the fields that they read, and the result."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64, cpu_max_num_threads=request.param)
+    first, length = ds.field(ds.i32, shape=CELLS + 1), ds.field(ds.i32, shape=CELLS + 1)
+    items = ds.field(ds.i32, shape=ITEMS)
+    x = ds.field(ds.f64, shape=ITEMS, needs_grad=True)
+    y = ds.field(ds.f64, shape=LANES, needs_grad=True)
+    items.from_numpy(np.random.default_rng(1).permutation(ITEMS).astype("i4"))
+    x.from_numpy(np.arange(1.0, ITEMS + 1))
+
+    @ds.kernel(simplicity="relaxed")
+    def to_next(n: ds.i32):
+        for i in range(n):
+            s = 0.0
+            for c in range(i % 9, min(i % 9 + i % 6, CELLS)):
+                k = c + 1
+                for e in range(first[k - 1], first[k]):
+                    s = 0.5 * s + x[items[e]]
+            y[i] = s
+
+    @ds.kernel(simplicity="relaxed")
+    def by_length(n: ds.i32):
+        for i in range(n):
+            s = 0.0
+            for c in range(i % 9, min(i % 9 + i % 6, CELLS + 1)):
+                for e in range(first[c], length[c] + first[c]):
+                    s = 0.5 * s + x[items[e]]
+            y[i] = s
+
+    yield to_next, by_length, first, length, items, x, y
+    ds.reset()
+
+
+def check_lists(kernel, ranges, items, x, y):
+    """A kernel and its gradient, against the loops of Python; all numbers are exact."""
+    n, given, order = LANES - 3, x.to_numpy(), items.to_numpy()
+    expected, slopes = np.zeros(LANES), np.zeros(ITEMS)
+    for i in range(n):
+        cells = range(i % 9, min(i % 9 + i % 6, len(ranges)))
+        gone = [order[e] for c in cells for e in range(*ranges[c])]
+        expected[i] = order_matters(given[gone], 0.0)
+        for away, q in enumerate(reversed(gone)):
+            slopes[q] += (i + 1) * 0.5**away
+    y.fill(0)
+    kernel(n)
+    np.testing.assert_array_equal(y.to_numpy(), expected)
+    x.grad.fill(0)
+    y.grad.from_numpy(np.arange(1.0, LANES + 1))
+    kernel.grad(n)
+    np.testing.assert_array_equal(x.grad.to_numpy(), slopes)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_neighbouring_cells(lists, name):
+    """Joined where each ends where the next one begins; the launch looks at the lists anew."""
+    to_next, _, first, _, items, x, y = lists
+    ends = LISTS[name]
+    first.from_numpy(np.array(ends, "i4"))
+    check_lists(to_next, list(itertools.pairwise(ends)), items, x, y)
+    assert ".sorted" in to_next.ir(after="join_ranges")
+    assert ".sorted" in to_next.grad.ir(after="join_ranges")
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_lists_with_lengths(lists, name):
+    """A range that ends before it begins is empty, but would take others away from a joined one."""
+    _, by_length, first, length, items, x, y = lists
+    lengths = np.diff([*SORTED, ITEMS])
+    lengths[CELLS if "last" in name else 4] += LENGTHS[name]
+    first.from_numpy(np.array(SORTED, "i4"))
+    length.from_numpy(lengths.astype("i4"))
+    ranges = [(a, a + m) for a, m in zip(SORTED, lengths, strict=True)]
+    check_lists(by_length, ranges, items, x, y)
+    assert ".sorted" in by_length.ir(after="join_ranges")
+
+
+def test_nests_that_are_no_lists_stay(cpu):
+    """What differs from cell to cell, in the loop over cells or in a memory, must not be lost."""
+    n = 3
+    first, x = ds.field(ds.i32, shape=n + 1), ds.field(ds.f32, shape=n)
+    y = ds.field(ds.f32, shape=n)
+    ends, values = [0, 1, 1, 3], [1.0, 2.0, 4.0]
+
+    @ds.kernel
+    def use_the_cell():
+        for i in range(n):
+            for c in range(n):
+                for e in range(first[c], first[c + 1]):
+                    y[i] += x[e] * c
+
+    @ds.kernel
+    def look_at_what_changes():
+        for i in range(n):
+            for c in range(n):
+                before = y[i]
+                for e in range(first[c], first[c + 1]):
+                    y[i] += before + x[e]
+
+    @ds.kernel
+    def skip_a_cell():
+        for i in range(n):
+            for c in range(n - 1):
+                for e in range(first[c], first[c + 2]):
+                    y[i] += x[e]
+
+    @ds.kernel
+    def change_the_lists():
+        for i in range(n):
+            for c in range(n):
+                for e in range(first[c], first[c + 1]):
+                    y[i] += x[e]
+                    first[3] = 2
+
+    def expected(change):
+        total = 0.0
+        for c in range(n):
+            total = change(total, c)
+        return total
+
+    grown = expected(lambda t, c: t + sum(t + values[e] for e in range(ends[c], ends[c + 1])))
+    pairs = sum(values[e] for c in range(n - 1) for e in range(ends[c], ends[c + 2]))
+    for kernel, result in (
+        (use_the_cell, sum(v * c for v, c in zip(values, [0, 2, 2], strict=True))),
+        (look_at_what_changes, grown),
+        (skip_a_cell, pairs),
+        (change_the_lists, None),
+    ):
+        first.from_numpy(np.array(ends, "i4"))
+        x.from_numpy(np.array(values, "f4"))
+        y.fill(0)
+        if result is not None:
+            kernel()
+            np.testing.assert_array_equal(y.to_numpy(), result)
+        assert ".sorted" not in kernel.ir(after="join_ranges")

@@ -1,8 +1,8 @@
 """Random kernels that load from, store to and add to neighbours of elements that indices tell.
 
-Components of vectors, cells around a cell, in branches and loops, with indices that meet. All numbers are
-whole and small, so sums are exact in any order, and what vectors of lanes compute (and their gradient) is
-compared bit by bit with the interpreter, which runs one lane after the other.
+Components of vectors, cells around a cell, lists of cells (sorted or not), in branches and loops, with
+indices that meet. All numbers are whole and small, so sums are exact in any order, and what vectors of lanes
+compute (and their gradient) is compared bit by bit with the interpreter, which runs one lane after the other.
 """
 
 import linecache
@@ -14,6 +14,7 @@ import diffsim as ds
 from diffsim.passes.vectors import vectorize
 
 ROWS, MOST = 9, 70
+CELLS, ITEMS = 7, 20
 
 
 class Maker:
@@ -50,7 +51,9 @@ class Maker:
                 self.locals.append(f"t{self.fresh}")
             elif kind < 0.75 or depth > 3:
                 self.write(depth, indices)
-            elif kind < 0.9:
+            elif kind < 0.82:
+                self.lists(depth, indices)
+            elif kind < 0.92:
                 self.put(depth, f"if {self.pick('j > 2', 'k % 2 == 0', 'i % 16 < 15', 'j == k')}:")
                 self.nested(depth, indices)
             else:
@@ -63,6 +66,33 @@ class Maker:
         kept = list(self.locals)
         self.statements(depth + 1, self.r.randint(1, 3), indices)
         self.locals = kept
+
+    def lists(self, depth, indices):
+        """A loop over cells around the loop over the list of each."""
+        self.fresh += 1
+        c, e, total = (f"{name}{self.fresh}" for name in "ces")
+        a, b = self.pick(*indices), self.pick(*indices)
+        self.put(depth, f"{total} = 1.0")
+        ends = self.pick(
+            f"max({a} - 1, 0), min({a} + 2, CELLS)", f"{a} % 4, {b} % 5", "1, CELLS - 1"
+        )
+        self.put(depth, f"for {c} in range({ends}):")
+        if self.r.random() < 0.3:
+            self.put(depth + 1, f"n{c} = {self.pick(c, '2', f'{c} + 1', f'2 * {c} - {c}')}")
+            c = f"n{c}"
+        if self.r.random() < 0.15:
+            self.write(depth + 1, indices)
+        first = self.pick(f"first[{c}]", f"first[{c}]", f"table[{a} % 3, {c}]")
+        after = self.pick("+ 1", "+ 1", "+ 1", "+ 2", "")
+        last = self.pick(f"{first[:-1]} {after}]", f"{first} + length[{c}]")
+        self.put(depth + 1, f"for {e} in range({first}, {last}):")
+        m = f"m{self.fresh}"
+        self.put(depth + 2, f"{m} = items[{e}]")
+        inner = [*indices, m, m] + [c] * (self.r.random() < 0.15)
+        self.put(depth + 2, f"{total} += {self.sum(inner)}")
+        if self.r.random() < 0.6:
+            self.nested(depth + 1, inner)
+        self.locals.append(total)
 
     def place(self, indices):
         """An element of two neighbouring rows, or a component."""
@@ -97,6 +127,28 @@ def make(seed):
     return Maker(seed).text()
 
 
+def add_lists(names, random):
+    """Make lists of cells: mostly one after the other, as sorting leaves them, but for some mistakes."""
+    ends = np.sort(random.integers(0, ITEMS + 1, (4, CELLS + 3)))
+    lengths = np.diff(ends[0])
+    if random.random() < 0.4:
+        at = random.integers(0, 4), random.integers(0, CELLS + 2)
+        ends[at] = random.integers(0, ITEMS + 1)
+    if random.random() < 0.4:
+        lengths[random.integers(0, CELLS + 2)] += random.integers(-2, 1)
+    lengths = np.minimum(lengths, ITEMS - ends[0, : CELLS + 2])
+    given = dict(
+        first=ends[0, : CELLS + 2],
+        table=ends[1:],
+        length=lengths,
+        items=random.integers(0, ROWS - 3, ITEMS),
+    )
+    for name, values in given.items():
+        names[name] = ds.field(ds.i32, shape=values.shape)
+        names[name].from_numpy(values.astype("i4"))
+    names["CELLS"] = CELLS
+
+
 def results(text, seed, **options):
     """What the kernel and its gradient leave in the fields."""
     r = Random(seed)
@@ -120,6 +172,7 @@ def results(text, seed, **options):
     for name in ("at", "of"):
         shape = names[name].to_numpy().shape
         names[name].from_numpy(random.integers(0, ROWS - 3, shape).astype("i4"))
+    add_lists(names, random)
     names["run"](n)
     found = {name: names[name].to_numpy() for name in "gho"}
     names["run"].grad(n)

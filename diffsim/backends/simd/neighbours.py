@@ -76,16 +76,54 @@ def together(body: SimdValues, group: Neighbours, at: Index, offsets: list[int])
     _Together(body, group, at, offsets).lower()
 
 
+def may_be_idle(group: Neighbours, at: Index) -> bool:
+    """Whether lanes that are idle may make the accesses, too, of elements that some lane has."""
+    return isinstance(group.accesses[0], Load) and bool(at.vector)
+
+
+def together_where_active(
+    body: SimdValues, group: Neighbours, at: Index, offsets: list[int]
+) -> None:
+    """Emit the loads of all lanes, of which idle ones load the first elements of the memory.
+
+    There are as many elements as the span of a group: code runs only where a lane is active, and that one
+    accesses them.
+    """
+    first = group.accesses[0]
+    t, kind = first.mem.dtype.scalar, body.vector("i64")
+    base, own = body.pointers[first.mem], at.base
+    away = str(-min(offsets))
+    if own != base:
+        ends = [body.assign(f"ptrtoint ptr {p} to i64") for p in (base, own)]
+        apart = body.assign(f"sub i64 {ends[0]}, {ends[1]}")
+        apart = body.assign(f"sdiv exact i64 {apart}, {t.bytes}")
+        away = body.assign(f"add i64 {apart}, {away}")
+    where = body.as_vector(Index("0", at.step, at.vector))
+    idle = body.splat("i64", away)
+    where = body.assign(f"select {body.vector('i1')} {body.mask}, {kind} {where}, {kind} {idle}")
+    _Together(body, group, Index(own, 0, where), offsets, by_scalars=False).lower()
+
+
 class _Together:
     """The accesses of one group, made at one place of a function."""
 
-    def __init__(self, body: SimdValues, group: Neighbours, at: Index, offsets: list[int]) -> None:
+    def __init__(
+        self,
+        body: SimdValues,
+        group: Neighbours,
+        at: Index,
+        offsets: list[int],
+        *,
+        by_scalars: bool = True,
+    ) -> None:
         self.body = body
         self.group = group
         self.at = at
         self.offsets = offsets
         self.first = group.accesses[0]
-        self.terms = body.terms(self.first.mem, self.first.index, _copy(body, self.first))
+        # What lane_offsets knows of a lane is no valid place if the lane is idle.
+        own = body.terms(self.first.mem, self.first.index, _copy(body, self.first))
+        self.terms = own if by_scalars else []
         self.type = self.first.mem.dtype.scalar
         self.is_load = isinstance(self.first, Load)
         self.values = {} if self.is_load else self.values_of()

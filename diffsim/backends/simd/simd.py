@@ -88,6 +88,8 @@ class SimdLowering(SimdValues):
             self.apart(group)
         elif not self.mask:
             neighbours.together(self, group, at, offsets)
+        elif neighbours.may_be_idle(group, at):
+            neighbours.together_where_active(self, group, at, offsets)
         else:
             self.together_or_apart(group, at, offsets)
 

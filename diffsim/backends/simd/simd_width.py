@@ -46,10 +46,24 @@ def _has_work_enough(task: Task) -> bool:
 
     In long lanes the registers that shuffles need would be missing, too.
     """
+    if _has_lists(task):
+        return True
     if not task.neighbours or _has_loop(task.body):
         return False
     anywhere = any(group.step is None for group in task.neighbours)
     return anywhere or sum(1 for _ in statements(task.body)) > _LONG
+
+
+def _has_lists(task: Task) -> bool:
+    """Whether lanes go through lists, of different lengths, of elements anywhere: more would wait longer."""
+    assert task.simd is not None
+    anywhere = {s for g in task.neighbours if g.step is None for s in g.accesses}
+    return any(
+        isinstance(s, For)
+        and not task.simd.isdisjoint((s.lo, s.hi))
+        and not anywhere.isdisjoint(s.body.stmts)
+        for s in statements(task.body)
+    )
 
 
 def _register_pressure(block: Block, wide: frozenset[Value]) -> int:

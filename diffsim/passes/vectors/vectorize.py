@@ -67,6 +67,7 @@ _SLOT_ADD_COST = 3  # an addition of all lanes to slots of a private copy
 _NEAR = 4  # scalars between neighbours that LLVM still loads as one vector and shuffles
 _FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
 _INNER_SPEEDUP = 8  # of an innermost loop that LLVM vectorizes by itself
+_WAIT = 1.5  # how much longer the longest loop of the lanes is
 _ENTER_LANE = 4  # of a loop that lanes run one after the other
 _UPDATES_A_CALL = 4
 """Updates, one lane after the other, that a function for all lanes at once makes up for."""
@@ -345,7 +346,7 @@ class _Estimate:
                 scalar /= _INNER_SPEEDUP
         trips = _trip_count(s)
         # Divergent trip counts: lanes that are done wait, masked, for the longest one.
-        simd *= 1.5 if divergent else 1
+        simd *= _WAIT if divergent and self.waits(s) else 1
         scalar, simd = before[0] + trips * scalar, before[1] + trips * simd
         if isinstance(s, For) and self.vectorized(s) and self.may_run_by_lane(s):
             # Lane after lane, as without vectors, but that each reads its values from memory.
@@ -354,6 +355,16 @@ class _Estimate:
                 self.by_lane.append(s)
                 simd = alone
         return scalar, simd
+
+    def waits(self, s: For | While) -> bool:
+        """Whether lanes wait in a loop itself, not only in those inside it.
+
+        Loops around others go over cells, of which nearly all lanes have as many. Those that fill lists gain
+        nothing as vectors: an element for each lane is stored anywhere.
+        """
+        found = list(statements(s.body))
+        within = any(isinstance(x, (For, While)) for x in found)
+        return not within or any(isinstance(x, Store) for x in found)
 
     def may_run_by_lane(self, s: For) -> bool:
         """Whether the lanes may run a loop one after the other, and it has iterations for vectors."""
