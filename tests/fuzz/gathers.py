@@ -129,20 +129,16 @@ def make(seed):
 
 def add_lists(names, random):
     """Make lists of cells: mostly one after the other, as sorting leaves them, but for some mistakes."""
-    ends = np.sort(random.integers(0, ITEMS + 1, (4, CELLS + 3)))
-    lengths = np.diff(ends[0])
+    n = CELLS + 3
+    ends = np.sort(random.integers(0, ITEMS + 1, (4, n)))
+    lengths = np.diff(ends[0], append=ITEMS)
     if random.random() < 0.4:
-        at = random.integers(0, 4), random.integers(0, CELLS + 2)
-        ends[at] = random.integers(0, ITEMS + 1)
+        ends[random.integers(0, 4), random.integers(0, n)] = random.integers(0, ITEMS + 1)
     if random.random() < 0.4:
-        lengths[random.integers(0, CELLS + 2)] += random.integers(-2, 1)
-    lengths = np.minimum(lengths, ITEMS - ends[0, : CELLS + 2])
-    given = dict(
-        first=ends[0, : CELLS + 2],
-        table=ends[1:],
-        length=lengths,
-        items=random.integers(0, ROWS - 3, ITEMS),
-    )
+        lengths[random.integers(0, n)] += random.integers(-2, 1)
+    lengths = np.minimum(lengths, ITEMS - ends[0])
+    items = random.integers(0, ROWS - 3, ITEMS)
+    given = dict(first=ends[0], table=ends[1:], length=lengths, items=items)
     for name, values in given.items():
         names[name] = ds.field(ds.i32, shape=values.shape)
         names[name].from_numpy(values.astype("i4"))

@@ -71,6 +71,7 @@ _WAIT = 1.5  # how much longer the longest loop of the lanes is
 _ENTER_LANE = 4  # of a loop that lanes run one after the other
 _UPDATES_A_CALL = 4
 """Updates, one lane after the other, that a function for all lanes at once makes up for."""
+_OPS_AN_ACCESS = 16  # operations, the same for an access in a list
 _SLOW = ("div", "sqrt", "rsqrt")
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
@@ -142,13 +143,41 @@ def _could_pay(task: Task, has_masks: bool, *, few: bool) -> bool:
     lo, hi = task.bounds.yields[-2:]
     if isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST_LANES:
         return False
+    if any(isinstance(s, (For, While)) for s in statements(task.body)):
+        return not _has_cheap_lists(task)
     return (
-        any(isinstance(s, (For, While)) for s in statements(task.body))
-        or _is_min_or_max(task)
+        _is_min_or_max(task)
         or _is_long(task)
         or (not few and (_scatters(task) or _reads_apart(task)))
         or (has_masks and _reads_what_it_writes(task))
     )
+
+
+def _has_cheap_lists(task: Task) -> bool:
+    """Whether lanes go through lists, of different lengths, with little to compute for what they access.
+
+    Vectors access elements anywhere one lane after the other, too, and wait for the longest list. Functions,
+    divisions and roots, or much arithmetic, must make up for that.
+    """
+    divergent = divergent_values(task)
+    places = {
+        s for g in _Estimate(task, divergent).neighbours if g.step is None for s in g.accesses[:1]
+    }
+    for loop in statements(task.body):
+        if isinstance(loop, For) and not divergent.isdisjoint((loop.lo, loop.hi)):
+            inside = list(statements(loop.body))
+            anywhere = sum(s in places for s in inside)
+            if anywhere > _spared(inside) and not any(isinstance(s, (For, While)) for s in inside):
+                return True
+    return False
+
+
+def _spared(found: list[Stmt]) -> int:
+    """Return how many accesses, one lane after the other, operations on all lanes at once make up for."""
+    ops = [s.op for s in found if isinstance(s, Let)]
+    functions = sum(isinstance(op.lowering, Math) for op in ops)
+    slow = sum(op.name in _SLOW for op in ops)
+    return _UPDATES_A_CALL * functions + slow + len(ops) // _OPS_AN_ACCESS
 
 
 def _scatters(task: Task) -> bool:
