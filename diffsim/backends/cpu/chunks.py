@@ -8,8 +8,14 @@ from __future__ import annotations
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.parameter_block import STOP
+from diffsim.ir.nodes import Atomic, Let, Load, Store, Task
+from diffsim.ir.op import Math
+from diffsim.ir.traversal import statements
 
 _CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
+_QUICK_WORK = (
+    250_000  # operations that several threads have to share, where LLVM makes vectors of lanes
+)
 _MOST_CHUNKS = 128
 _SLICE_WORK = 20_000_000  # estimated operations of the longest chunk: Ctrl-C is noticed after it
 _LONGEST_CHUNK = 1 << 20  # lanes; bounds the length of one partial sum
@@ -36,17 +42,23 @@ def pooled(
     job: tuple[str, str, str],
     *,
     serial: bool = False,
+    little: str = "",
     at_stop: str = "",
 ) -> None:
     """Run a function over the chunks; return from the launch if it was stopped.
 
-    `serial`: on this thread alone, in the order of the chunks. `at_stop`: emitted before that return.
+    `serial`: on this thread alone, in the order of the chunks; `little`: a condition for that. `at_stop`:
+    emitted before that return.
     """
     pool, lanes, chunks = job
-    name = "@ds_serial_for" if serial else "@ds_parallel_for"
-    body.module.declare(name, f"declare i64 {name}(ptr, ptr, ptr, i64, i64, ptr)")
+    alone, shared = "@ds_serial_for", "@ds_parallel_for"
+    runner = alone if serial else shared
+    for name in (alone, shared) if little else (runner,):
+        body.module.declare(name, f"declare i64 {name}(ptr, ptr, ptr, i64, i64, ptr)")
+    if little:
+        runner = body.assign(f"select i1 {little}, ptr {alone}, ptr {shared}")
     stopped = body.assign(
-        f"call i64 {name}(ptr {pool}, ptr {function}, ptr %params, i64 {lanes}, "
+        f"call i64 {runner}(ptr {pool}, ptr {function}, ptr %params, i64 {lanes}, "
         f"i64 {chunks}, ptr {body.slot_address(STOP)})"
     )
     stop, go = body.new_label("stop"), body.new_label("go")
@@ -56,6 +68,19 @@ def pooled(
         body.emit(at_stop)
     body.emit("ret void")  # what the arena holds is freed behind it
     body.start_block(go)
+
+
+def is_little(body: FunctionLowering, task: Task, lanes: str, work: int) -> str:
+    """Emit whether a task is done before another thread would have joined and fetched its rows; "": never.
+
+    Lanes without loops and functions run as vectors, some twenty times as fast as scalars.
+    """
+    for s in statements(task.body):
+        if not isinstance(s, (Let, Load, Store, Atomic)) or (
+            isinstance(s, Let) and isinstance(s.op.lowering, Math)
+        ):
+            return ""
+    return body.assign(f"icmp slt i64 {lanes}, {_QUICK_WORK // max(1, work)}")
 
 
 def whole(body: FunctionLowering, k: int, kind: str, lanes: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from diffsim.backends.cpu import private_copies, seams
-from diffsim.backends.cpu.chunks import alloc, chunks_of, pooled, slices, whole
+from diffsim.backends.cpu.chunks import alloc, chunks_of, is_little, pooled, slices, whole
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.lanes import bound, identity, size
@@ -431,7 +431,11 @@ class _Spread:
             pooled(body, f"@alone{k}", (self.pool, self.lanes, self.chunks), serial=True)
             self.arrive(self.chunks)
             body.start_block(together)
-        pooled(body, function, (self.pool, self.lanes, self.chunks), serial=serial)
+        job = self.pool, self.lanes, self.chunks
+        little = ""
+        if not serial and not self.task.simd and not has_variants(self.task):
+            little = is_little(body, self.task, self.lanes, self.work)
+        pooled(body, function, job, serial=serial, little=little)
         self.arrive(self.chunks)
 
 
