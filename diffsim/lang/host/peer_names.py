@@ -88,6 +88,16 @@ TAICHI: dict[str, dict[str, str]] = {
         "write_vtk": "meshio and pyevtk write VTK files of x.to_numpy(); ds.tools.PLYWriter writes PLY",
         "imread imresize imshow imwrite": "write ds.tools.imread, ds.tools.imresize, ds.tools.imshow, ds.tools.imwrite",
     },
+    "Names of older versions": {
+        "var global_var": "write ds.field(ds.f32, shape=n); of vectors ds.Vector.field(2, ds.f32, shape=n)",
+        "layout": "place the fields where the program starts: ds.root.dense(ds.i, n).place(x)",
+        "sqr": "write x**2",
+        "inv": "write 1 / x",
+        "set_default_fp set_default_ip": "write ds.init(default_fp=ds.f64, default_ip=ds.i32)",
+        "cfg": "options are arguments of ds.init, such as debug=True; see help(ds.init)",
+        "PLYWriter VideoManager": "write ds.tools.PLYWriter, ds.tools.VideoManager",
+        "profiler_print kernel_profiler_print print_kernel_profile_info": "write ds.profiler.print_kernel_profiler_info()",
+    },
 }
 """By topic: what to write for `ti.<name>`."""
 

@@ -214,7 +214,8 @@ class GradientCall:
             raise AutodiffError(
                 f"{self.name}.grad cannot run while {work.words}: {why}",
                 Span.of_caller(),
-                hint=f"call it {work.outside}",
+                hint=f"call it {work.outside}; a force that a step takes from an energy is ds.grad of a "
+                "func, in the kernel of the step",
             )
         if self.specialization.is_elsewhere():
             raise self._not_launched("since ds.init() chose another backend")
