@@ -47,7 +47,10 @@ class Maker(programs.Maker):
             return super().expr(depth)
         a, b = super().expr(depth - 1), super().expr(depth - 1)
         self.named += 1
+        i = self.pick(self.scope.index, *self.scope.ints)
         return self.pick(
+            f"({a} + ({i} {self.pick('and', 'or')} {b}))",
+            f"({b} - ({i} if {self.condition()} else {a}))",
             f"((w{self.named} := {a}) * w{self.named} + {b})",
             f"({{'p': {a}, 'q': {b}}}['{self.pick('p', 'q')}'])",
             f"sum([k * {a} for k in (0.5, -1.5)])",
