@@ -99,7 +99,7 @@ class _Replacement(Rewriter):
         super().__init__()
         self.places = places
         self.known: dict[Mem, tuple[Bases, dict[Shifts, Value]]] = {}
-        """What loads of each memory have found since it was last written, those with the latest values."""
+        """Values that loads of each memory have found since its last write, for the latest bases."""
         self.sums: dict[Atomic, _Sums] = {}
 
     def block(self, b: Block) -> Block:
