@@ -524,9 +524,8 @@ def subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
         if place is not None:
             return cx.builder.load(*place)
         owner = expressions.expr(cx, node.value)
-        if isinstance(getattr(type(owner), "__getitem__", None), Func):
-            return expressions.expr(cx, _as_call(node))
-        return element(cx, owner, node)
+        by_func = isinstance(getattr(type(owner), "__getitem__", None), Func)
+        return expressions.expr(cx, _as_call(node)) if by_func else element(cx, owner, node)
 
 
 def _as_call(node: ast.Subscript) -> ast.Call:
@@ -536,11 +535,10 @@ def _as_call(node: ast.Subscript) -> ast.Call:
 
 
 def _key(owner: Evaluated, found: Any) -> Any:
-    """Return an evaluated index as Python's containers take it, with Python's numbers."""
+    """Return an evaluated index as Python's containers take it; `(k,)` counts through lists as k does."""
     if not isinstance(found, tuple):
         return found.value if isinstance(found, Const) else found
     keys = tuple(k.value if isinstance(k, Const) else k for k in found)
-    # An index of one axis, as those of ds.static(ds.ndrange(n)), counts through lists, too.
     return keys[0] if len(keys) == 1 and isinstance(owner, (list, tuple)) else keys
 
 
