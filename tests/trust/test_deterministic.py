@@ -119,7 +119,7 @@ def test_a_shaken_pool_shows_what_is_not_deterministic(option, monkeypatch):
     """Chunks that start late make other sums, unless the option is there."""
     monkeypatch.setattr(chunks, "_CHUNK_WORK", 300)
     with shaken.changed(shaken.delayed):
-        run, *_ = scatter((1024, 2048), ds.f32, 4, 50_000, among=50, deterministic=option)
+        run, *_ = scatter((1024, 2048), ds.f32, 16, 50_000, among=50, deterministic=option)
         found = {run().tobytes() for _ in range(20)}
     assert (len(found) == 1) == option
 
