@@ -66,6 +66,27 @@ def test_order_of_axes(fields, text, expected):
     assert axes(text, fields) == expected
 
 
+@pytest.mark.parametrize(("n", "expected"), [(1000, "ki"), (8000, "ik")])
+def test_a_pass_along_the_last_axis_fits_the_cache(fields, n, expected):
+    """Of what each class reads and writes of the points, the next class finds in the cache."""
+    fields |= {
+        "points": ds.field(ds.f32, (n, 10)),
+        "classes": ds.field(ds.f32, (25, 10)),
+        "terms": ds.field(ds.f32, (n, 25)),
+    }
+    text = (
+        " for i, k in terms:\n  total = 0.0\n  for a in range(10):\n"
+        "   total += (points[i, a] - classes[k, a]) * classes[k, 9 - a] * classes[k, 0]\n"
+        "  terms[i, k] = total"
+    )
+    assert axes(text, fields) == expected
+
+
+def test_a_long_axis_that_nothing_comes_back_to(fields):
+    fields["long"] = ds.field(ds.f32, (500_000, 3), order="ji")
+    assert axes(" for i, j in ds.ndrange(500_000, 3):\n  long[i, j] = i", fields) == "ji"
+
+
 def test_values_and_gradients(fields):
     x, y, s = fields["x"], fields["y"], fields["s"]
 

@@ -25,6 +25,7 @@ from diffsim.passes.analysis.dependence import Access
 _FAR = 16  # scalars, the length of a line of the cache: farther apart is no worse
 _FREE = ("add", "min", "max")  # updates that commute
 _FEWEST_LANES = 8  # of the last axis, or they are no vectors
+_CACHE = 1 << 19  # bytes of the second level's cache that a pass along the last axis may fill
 
 
 def order_loops(kernel: Kernel) -> Kernel:
@@ -47,7 +48,7 @@ def _ordered(task: Task) -> Task:
     best = min(reversed(task.axes), key=costs.of)
     if best is last or costs.of(best) >= costs.of(last) or _extent(task, best) < _FEWEST_LANES:
         return task
-    return task if costs.show_order() else _with_last(task, best)
+    return _with_last(task, best) if costs.fits(best) and not costs.show_order() else task
 
 
 def _with_last(task: Task, axis: Value) -> Task:
@@ -85,13 +86,32 @@ class _Costs:
 
     def distance(self, s: Access, axis: Value) -> int:
         """Return how far apart two neighbours' accesses are; the same for all axes where indices tell."""
+        step = self.step(s, axis)
+        return _FAR if step is None else min(abs(step), _FAR)
+
+    def step(self, s: Access, axis: Value) -> int | None:
+        """Return the distance between two neighbours' accesses in scalars; None: it is no constant."""
         total = 0
         for i, stride in zip(s.index, _strides(s.mem), strict=False):
             form = self.forms.form(i)
             if form is None:
-                return _FAR
+                return None
             total += form.get(axis, 0) * stride
-        return min(abs(total), _FAR)
+        return total
+
+    def fits(self, axis: Value) -> bool:
+        """Whether what a pass along an axis accesses is in the cache when the next pass accesses it again.
+
+        A next pass does so where it is less than a line of the cache away. An extent that is not known is
+        taken for a small one.
+        """
+        others = [a for a in self.task.axes if a is not axis]
+        kept: dict[Mem, int] = {}
+        for s in self.accesses:
+            if any(self.distance(s, a) < _FAR for a in others):
+                bytes_ = self.distance(s, axis) * s.mem.dtype.scalar.bytes
+                kept[s.mem] = max(kept.get(s.mem, 0), bytes_)
+        return _extent(self.task, axis) * sum(kept.values()) <= _CACHE
 
     def show_order(self) -> bool:
         """Whether results may depend on which of the lanes runs first."""
