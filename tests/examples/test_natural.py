@@ -29,15 +29,8 @@ def test_there_are_many_programs():
     assert set(PROGRAMS) > LONG
 
 
-@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - LONG - {"sorting"}))
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - LONG))
 def test_gradient_is_that_of_differences(name, natural, cpu):
     check = natural("check")
     module = check.load(name)
     assert check.difference_error(cpu, module, check.TINY.get(name, 12)) < 1e-5
-
-
-def test_sorting_has_no_gradient(natural, cpu):
-    """Nothing tells the compiler that the pairs of a stage do not overlap."""
-    check = natural("check")
-    with pytest.raises(cpu.GlobalDataAccessError, match="two iterations"):
-        check.difference_error(cpu, check.load("sorting"), 16)

@@ -153,6 +153,7 @@ def test_replace_keeps_what_it_is_not_given():
         packed=(object(),),
         neighbours=(object(),),
         written=(0,),
+        reach=2,
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:

@@ -39,7 +39,7 @@ def test_init_begins_anew(cpu):
 @pytest.mark.parametrize(
     "options",
     [
-        {"arch": "cpu"},
+        {"arch": "cpus"},
         {"arch": 3},
         {"default_fp": "f32"},
         {"default_fp": int},

@@ -160,34 +160,30 @@ def _check_sparse(file: str, arrays: Arrays, name: str, f: Field) -> None:
             Span.of_caller(),
             hint="place the field in nodes of the same kinds and sizes",
         )
-    try:
-        found = _checked(arrays, name, f.storage.layout.count, f.dtype.numpy)
-        masks = []
-        if not _is_derivative(f):
-            for k, cells in enumerate(levels_of(f)):
-                form = cells.mask.storage.layout
-                masks.append(_checked(arrays, f"{name}#active{k}", form.count, form.dtype.numpy))
-        if masks and not is_inside(f, found, masks):
-            raise ValueError
-    except (KeyError, ValueError):
-        raise _broken(file, name) from None
+    found = _checked(arrays, name, f.storage.layout.count, f.dtype.numpy)
+    masks = []
+    if not _is_derivative(f):
+        for k, cells in enumerate(levels_of(f)):
+            form = cells.mask.storage.layout
+            masks.append(_checked(arrays, f"{name}#active{k}", form.count, form.dtype.numpy))
+    known = [m for m in masks if m is not None]
+    if found is None or len(known) < len(masks) or (known and not is_inside(f, found, known)):
+        raise _broken(file, name)
 
 
-def _checked(arrays: Arrays, name: str, count: int, dtype: Any) -> Nonzeros:
-    """Return scalars of a file.
-
-    Raises:
-        KeyError, ValueError: they are missing, or no scalars of a storage with this number of them.
-    """
+def _checked(arrays: Arrays, name: str, count: int, dtype: Any) -> Nonzeros | None:
+    """Return scalars of a file; None: they are missing, or no scalars of a storage with so many of them."""
     separator = "-" if "#" in name else "#"
+    if not {f"{name}{separator}runs", f"{name}{separator}values"} <= arrays.keys():
+        return None
     runs, values = arrays[f"{name}{separator}runs"], arrays[f"{name}{separator}values"]
     right = runs.ndim == 2 and runs.shape[1] == 2 and runs.dtype.kind == "i" and values.ndim == 1
     if not right or values.dtype != dtype:
-        raise ValueError
+        return None
     ends = runs.astype(object).sum(axis=1) if len(runs) else np.zeros(0, np.int64)
     inside = (runs >= 0).all() and (ends <= count).all() and (runs[1:, 0] > ends[:-1]).all()
     if not inside or runs[:, 1].sum() != len(values):
-        raise ValueError
+        return None
     return Nonzeros(places_of(runs), values)
 
 
