@@ -236,11 +236,12 @@ def main() -> None:
 
 
 def show(row: Row) -> None:
-    """Times [ms] of a row on the terminal."""
+    """Times [ms] of a row on the terminal: of the processor, of several threads by the clock."""
+    which = 1 if row["threads"] == 1 else 0
     cells = [f"{row['program']} n={row['n']} threads={row['threads']}"]
     for framework in ("diffsim", "c", "taichi"):
         told = row.get(framework, {})
-        times = [told[key][1] * 1e3 for key in ("forward", "backward") if key in told]
+        times = [told[key][which] * 1e3 for key in ("forward", "backward") if key in told]
         cells.append(f"{framework} " + " / ".join(f"{t:.3g}" for t in times))
         cells += told.get("wrong", [])
     print(" | ".join(cells), flush=True)
