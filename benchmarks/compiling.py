@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TURNS = 3
 ABOUT = """# First calls
 
-Written by `compiling.py --write`: processor time of first calls in a new process, without the import, the least
-of three. AMD EPYC, AVX-512.
+Written by `compiling.py --write`: processor time of first calls in a new process, without the import,
+the least of three. AMD EPYC, AVX-512.
 """
 
 
@@ -261,7 +261,7 @@ def main() -> None:
     if args.only:
         measure(args.only, args.module, args.folder)
         return
-    head = "| program | what it is | module | forward pass [ms] | gradient | with a full cache: forward | gradient |"
+    head = "| program | what it is | module | forward pass [ms] | gradient | full cache: forward | gradient |"
     table = "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- |", *rows(args.peer)])
     print(table)
     if args.write:
