@@ -15,11 +15,11 @@ from __future__ import annotations
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 
-_CHUNKS, _ROW, _FIRST = (
-    0,
-    1,
-    1,
-)  # words: number of chunks, lanes of a row; counter of border b: _FIRST + b
+# Words of a launch: the number of chunks, the lanes of a row, and one counter for each border from here on,
+# but for border 0, which is none.
+_CHUNKS = 0
+_ROW = 1
+_FIRST = 1
 
 
 def reach(task_reach: int, width: int, axes: int) -> int:
