@@ -12,6 +12,7 @@ import numpy as np
 import diffsim as ds
 from diffsim.backends.cpu import chunks
 from diffsim.passes.vectors import vectorize
+from tests.support import bits
 
 ROWS, MOST = 60, 80
 HEADS = ("for i in range({lo}, {hi}):", "for i, j in ds.ndrange(({lo}, {hi}), {m}):")
@@ -150,9 +151,4 @@ def verdict(text, seed):
         return f"crash: {error}"
     finally:
         vectorize._ALWAYS, chunks._CHUNK_WORK = before
-    if found.keys() != exact.keys():
-        return f"wrong: one of them is refused {options}"
-    if max(np.abs(a).max() for a in exact.values()) > 1 << 23:
-        return "invalid"
-    wrong = [name for name, a in exact.items() if not np.array_equal(a, found[name])]
-    return f"wrong: {wrong} {options}" if wrong else "right"
+    return bits.verdict(found, exact, options)

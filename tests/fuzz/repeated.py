@@ -13,6 +13,7 @@ import numpy as np
 
 import diffsim as ds
 from diffsim.passes.vectors import vectorize
+from tests.support import bits
 
 WIDTH, MOST, ROWS = 8, 40, 5
 
@@ -108,8 +109,4 @@ def verdict(text, seed):
         return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
     finally:
         vectorize._ALWAYS = always
-    # Beyond these, f32 would round.
-    if max(np.abs(a).max() for a in exact.values()) > 1 << 23:
-        return "invalid"
-    wrong = [name for name, a in exact.items() if not np.array_equal(a, found[name])]
-    return f"wrong: {wrong} {options}" if wrong else "right"
+    return bits.verdict(found, exact, options)
