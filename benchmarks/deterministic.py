@@ -58,7 +58,7 @@ def layers(random):
     outer = field(0.1 * random.normal(size=(3, hidden)), needs_grad=True)
     loss = ds.field(ds.f32, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def predict():
         for i in range(n):
             y = 0.0

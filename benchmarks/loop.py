@@ -1,7 +1,6 @@
 """A serial loop with a nonlinear carried value in a parallel one: 64 iterations of x = x*x/2 + c over 1M f32.
 
-Its gradient with respect to x and c needs every intermediate value. diffsim refuses such a kernel by
-default, because it stores a value per iteration; `kernel_simplicity="relaxed"` asks for it.
+Its gradient with respect to x and c needs every intermediate value.
 """
 
 import numpy as np
@@ -32,7 +31,7 @@ def check(b, hx, hc, y, gx, gc):
 
 def api(b):
     """Taichi 1.7.4 crashes when more than 30 iterations are reversed, unless its stack is made larger."""
-    ds = b.api(diffsim=dict(kernel_simplicity="relaxed"), taichi=dict(ad_stack_size=80))
+    ds = b.api(taichi=dict(ad_stack_size=80))
     n, hx, hc = data(b)
     start, c, y = (ds.field(ds.f32, shape=n, needs_grad=True) for _ in range(3))
 

@@ -32,7 +32,7 @@ def api(b):
     both = ((True, ""), (False, ", without fast_math")) if b.diffsim else ((True, ""),)
     for fast, name in both:
         ds = b.api(
-            diffsim=dict(fast_math=fast, kernel_simplicity="relaxed"),
+            diffsim=dict(fast_math=fast),
             taichi=dict(ad_stack_size=b.size(4096, 1024) + 4),
         )
         energies(b, ds, name)

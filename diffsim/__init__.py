@@ -249,6 +249,7 @@ from diffsim.runtime.session import (
     x86_64,
 )
 from diffsim.runtime.session import session as _session
+from diffsim.runtime.translated import own_names as _own_names
 
 __version__ = "0.1.0"
 
@@ -278,7 +279,6 @@ else:
     # Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
     def __getattr__(name: str) -> Any:
         if name == "GUI":
-            globals()[name] = _gui.GUI  # the next use finds it at once
             return _gui.GUI
         if name in (
             "algorithms",
@@ -521,3 +521,4 @@ __all__ = [
 # (kernels take Python's own for the same), JAX and PyTorch.
 _LEFT_OUT = "abs copy jax math max min pow random round torch".split()
 __dir__ = _names_of_module([*__all__, *_LEFT_OUT])
+_own_names.remember()

@@ -2628,12 +2628,11 @@ def init(arch: Arch | Sequence[Arch] | None = ..., default_fp: DType | None = ..
         deterministic: the same bits in every run. On the CPU this holds for everything, and for any number of
             threads; on a GPU for sums and atomic updates. Slower where lanes share what they update.
         rules: "enforced" (default) refuses gradients of programs that break a rule, with the line; "lifted"
-            differentiates them at the cost of memory (`tape.stats()` tells how much): kernels of any shape,
-            state that is overwritten, fields without `needs_grad` on the way to the loss. If left out, what
-            the environment variable DIFFSIM_RULES says. `simplicity=` of a kernel and `in_place=` of a tape
-            win over it.
-        kernel_simplicity: "strict" refuses gradients of kernels outside the kernel simplicity rule;
-            "relaxed" differentiates their loops too. If left out, as `rules` says.
+            differentiates them at the cost of memory (`tape.stats()` tells how much): state that is
+            overwritten, fields without `needs_grad` on the way to the loss. If left out, what the environment
+            variable DIFFSIM_RULES says. `in_place=` of a tape wins over it.
+        kernel_simplicity: "relaxed" (default) differentiates kernels of any shape; "strict" refuses gradients
+            of those outside the kernel simplicity rule. `simplicity=` of a kernel wins over it.
         check_nan: after each launch, find the operation that made a NaN or an infinity which was stored;
             "nan": for NaN alone. If left out, as `debug` says.
         kernel_profiler: measure each launch, for `ds.profiler` and `tape.stats()`.
@@ -2785,8 +2784,8 @@ def kernel(fn: Callable[P, R]) -> Kernel[P, R]:
 
     Args:
         fn: the function.
-        simplicity: "relaxed" differentiates kernels outside the kernel simplicity rule, "strict"
-            refuses their gradients; the option of `ds.init` if left out.
+        simplicity: "strict" refuses the gradient of a kernel outside the kernel simplicity rule, "relaxed"
+            differentiates it; the option `kernel_simplicity` of `ds.init` if left out.
 
     Example:
         x = ds.field(ds.f32, shape=8)

@@ -10,11 +10,11 @@ from diffsim.errors import ArgumentError, FieldError, Span, shown
 from diffsim.ir.types import i32
 from diffsim.lang.builtins.intrinsics import loop_config
 from diffsim.lang.host.annotations import template
+from diffsim.lang.host.signatures import checked, checked_methods, need_count
 from diffsim.public_names import names_of_module
 from diffsim.runtime.fields.constructors import field, make_field
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.kernel import kernel
-from diffsim.tracebacks import entries, entry
 
 __all__ = ["PrefixSumExecutor", "parallel_sort"]
 __dir__ = names_of_module(__all__)
@@ -33,7 +33,7 @@ def _copy(source: template(), out: template()) -> None:  # type: ignore[valid-ty
         out[i] = source[i]
 
 
-@entry
+@checked
 def parallel_sort(keys: Field, values: Field | None = None) -> None:
     """Sort a field with one axis in place, from small to large; equal keys keep their order.
 
@@ -93,7 +93,7 @@ def _like(f: Field) -> Field:
     return made
 
 
-@kernel(simplicity="relaxed")
+@kernel
 def _sum_blocks(x: template(), sums: template(), n: i32) -> None:  # type: ignore[valid-type]
     for b in sums:
         s = x[b * _BLOCK]
@@ -103,21 +103,21 @@ def _sum_blocks(x: template(), sums: template(), n: i32) -> None:  # type: ignor
         sums[b] = s
 
 
-@kernel(simplicity="relaxed")
+@kernel
 def _sum_serially(sums: template()) -> None:  # type: ignore[valid-type]
     loop_config(serialize=True)
     for b in range(1, sums.shape[0]):
         sums[b] += sums[b - 1]
 
 
-@kernel(simplicity="relaxed")
+@kernel
 def _add_sums(x: template(), sums: template()) -> None:  # type: ignore[valid-type]
     for i in x:
         if i >= _BLOCK:
             x[i] += sums[i // _BLOCK - 1]
 
 
-@entries("__init__ run")
+@checked_methods()
 class PrefixSumExecutor:
     """Inclusive prefix sums, in place: `x[i]` becomes `x[0] + ... + x[i]`.
 
@@ -132,12 +132,7 @@ class PrefixSumExecutor:
     """
 
     def __init__(self, length: int) -> None:
-        if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
-            raise ArgumentError(
-                f"a length is a whole number above 0, not {shown(length)}",
-                Span.of_caller(),
-                hint="write ds.algorithms.PrefixSumExecutor(n)",
-            )
+        need_count(length, "a length", 1, "write ds.algorithms.PrefixSumExecutor(n)")
         self.length = int(length)
 
     def run(self, input_arr: Field) -> None:

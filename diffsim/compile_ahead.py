@@ -116,6 +116,8 @@ def _assemble(stages: list[Specialization | Derivative], processes: int) -> None
     running: list[int] = []
     try:
         for stage in stages:
+            if compiler.find_code(stage.ir, session.backend) is not None:
+                continue
             compiler.ahead[stage.ir] = _, code = compiler.generate(stage.ir, session.backend)
             if compiler.is_kept(code, session.backend):
                 continue

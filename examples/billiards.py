@@ -71,7 +71,7 @@ class Game:
                 kick = -0.5 * (1.0 + self.table.restitution) * speed.dot(along) * along
         return kick, when
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(self, t: ds.i32):
         for i in range(self.n):
             x, v = self.x[t, i], self.v[t, i]

@@ -61,7 +61,7 @@ class Carts:
         for c, n in ds.ndrange(self.carts, NEURONS):
             self.hidden[t, c, n] = ds.tanh(self.b_in[n] + self.w_in[n].dot(self.state[t, c]))
 
-    @ds.kernel(simplicity="relaxed")  # which differentiates the loop over neurons
+    @ds.kernel
     def move(self, t: ds.i32):
         """Push each cart for a time step, by the midpoint rule."""
         for c in range(self.carts):

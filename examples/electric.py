@@ -85,7 +85,7 @@ class Charges:
                 seen += way[a] * self.w1[6 + a, k]
             self.hidden[t, b, k] = ds.tanh(seen)
 
-    @ds.kernel(simplicity="relaxed")  # a sum over a loop
+    @ds.kernel
     def decide(self, t: ds.i32):
         """The network's second layer."""
         for b, e in ds.ndrange(self.batch, COUNT):

@@ -45,7 +45,7 @@ def changed(change):
     """Kernels compiled from here on run on a pool whose code was changed; call `ds.init` inside."""
     source, library = pool._source, pool.load_pool(session.jit, None)
     usual = dict(pool._native)
-    _kept.extend((session.pool, session.launcher))
+    _kept.extend((session.pool, session.launcher, session.calls))
     pool._source = lambda name="pool.ll": (
         change(source(name)) if name == "pool.ll" else source(name)
     )
@@ -69,5 +69,5 @@ def _start_anew():
     _kept.extend(open_backend("cpu", 0).loaded.values.values())
     open_backend("cpu", 0).loaded.values.clear()
     ds.init(arch=ds.cpu)
-    session._pool = session._launcher = None
+    session._pool = session._launcher = session._calls = None
     command_list._runner.cache_clear()

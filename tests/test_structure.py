@@ -58,8 +58,9 @@ ROOMS = """
     passes/analysis passes/sparse passes/transforms passes/vectors passes/forms passes/autodiff passes/tangent
     passes/instrument passes
     backends/native backends/llvm backends/simd backends/simt backends/cpu backends/cuda backends
-    runtime/memory runtime runtime/cpu runtime/cuda runtime/python
-    runtime/fields runtime/layouts runtime/observe runtime/numbering runtime/kernels
+    runtime/memory runtime/cache runtime runtime/cpu runtime/cuda runtime/python
+    runtime/fields runtime/layouts runtime/observe runtime/numbering runtime/binding
+    runtime/translated runtime/kernels
     ad/record ad/pictures ad/checks ad/reverse ad/repeat ad/replay ad/schedules ad
     ad/jacobians ad/hessians ad/implicit
     bridges

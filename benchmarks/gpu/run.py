@@ -345,7 +345,7 @@ def fields_of(b, column, ti):
 def with_diffsim(b):
     arch = ds.cpu if b.dry and not has_gpu() else ds.cuda
     for fast in (False, True):
-        ds.init(arch=arch, fast_math=fast, kernel_simplicity="relaxed")
+        ds.init(arch=arch, fast_math=fast)
         words = ", fast_math" if fast else ""
         attempt(lambda words=words: bodies(b, "diffsim", ds, words), "diffsim: bodies")
         if not fast:
@@ -528,7 +528,7 @@ def registers():
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     for fast in (False, True):
-        ds.init(arch=ds.cpu, fast_math=fast, kernel_simplicity="relaxed")
+        ds.init(arch=ds.cpu, fast_math=fast)
         kernels.clear()
         for case in [] if fast else CASES:
             case(b, "", ds)

@@ -164,6 +164,7 @@ class BackwardPass:
         finally:
             session.passes.discard(this_thread)
             session.unknown_until = session.clock
+            session.from_tapes = True
 
     def _run_natively(self, steady: Steady, loss: Field) -> None:
         """Run the pass of a long record that has been written over."""
@@ -194,6 +195,7 @@ class BackwardPass:
         finally:
             session.passes.discard(this_thread)
             session.unknown_until = session.clock
+            session.from_tapes = True
             if session.options.kernel_profiler:
                 self._passes = (*self._passes, (clock, session.clock))
 

@@ -28,7 +28,7 @@ from diffsim.ad.tangent_recorder import TangentRecorder, tangents_are_wanted
 from diffsim.errors import ArgumentError, AutodiffError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
-from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.host.source import check_runs, is_passive
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
@@ -583,7 +583,7 @@ def _no_grad_block() -> Iterator[None]:
             session.tape = tape
 
 
-@entries("__call__")
+@checked_methods("__call__")
 class NoGrad:
     """`ds.ad.no_grad`: as a context or a decorator.
 

@@ -65,8 +65,8 @@ from diffsim.runtime.session import session
 from diffsim.tracebacks import UserError, entries
 
 
-@entries("__reduce_ex__ stats")
-@checked_methods("__init__ backward replay save zero reset on_backward record_func")
+@entries("__reduce_ex__")
+@checked_methods("__init__ backward replay save zero reset on_backward record_func stats")
 class Tape(BackwardPass, Drawn, metaclass=PublicNames):
     """Records what runs inside `with`, for gradients.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diffsim.commands.failure import Failure
 from diffsim.errors import memory_size
-from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder
+from diffsim.runtime.cache.disk_cache import DiskCache, NoFolder, chosen_folder
 from diffsim.runtime.options import cache_dir_of_environment
 
 
@@ -28,7 +28,7 @@ def run(words: list[str]) -> int:
         raise Failure("write `diffsim cache info` or `diffsim cache clear`", status=2)
     cache = open_cache()
     sizes = cache.sizes()
-    kernels = f"{len(sizes)} compiled kernels, {memory_size(sum(sizes))}"
+    kernels = f"{len(sizes)} entries, {memory_size(sum(sizes))}"
     if words == ["info"]:
         print(f"{cache.folder}: {kernels}, of at most {memory_size(cache.max_bytes)}")
     else:

@@ -39,4 +39,5 @@ def hex_to_rgb(color: int) -> tuple[float, float, float]:
         raise ArgumentError(
             f"a colour is a number, not {shown(color)}", Span.of_caller(), "write 0xRRGGBB"
         )
+    color = int(color)  # the masks are wider than the small types of NumPy
     return (color >> 16 & 255) / 255, (color >> 8 & 255) / 255, (color & 255) / 255

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.errors import shown
 from diffsim.gui import arguments, events
 from diffsim.gui.arguments import contour_colors, point, points, resolution, same_length
 from diffsim.gui.canvas import Canvas
@@ -31,7 +32,7 @@ Position = Sequence[float] | np.ndarray
 @checked_methods(
     "__init__ close clear set_image get_image contour circle circles triangle triangles line lines rect "
     "arrow arrows arrow_field point_field vector_field text show slider label button get_event "
-    "get_key_event is_pressed"
+    "get_key_event is_pressed has_key_event get_cursor_pos get_events"
 )
 class GUI:
     """A canvas in a window, a notebook, a browser or files.
@@ -362,6 +363,7 @@ class GUI:
             gui.point_field(np.full((3, 3), 5.0), color=0xFF0000)
             print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
         """
+        need_number(bound, "bound")
         sizes = as_array(radius, "radius")
         if sizes.ndim != 2:
             raise refuse(f"radius has shape {sizes.shape}, not (x, y)", "one radius for each disc")
@@ -382,6 +384,7 @@ class GUI:
             gui.arrow_field(np.full((3, 3, 2), 0.2), radius=3, color=0xFF0000)
             print(gui.get_image()[32, 32, :3])  # prints: [1. 0. 0.]
         """
+        need_number(bound, "bound")
         vectors = as_array(direction, "direction")
         if vectors.ndim != 3 or vectors.shape[2] != 2:
             raise refuse(
@@ -518,11 +521,15 @@ class GUI:
             print(force.value)  # prints: 2.5
         """
         for number, what in ((minimum, "minimum"), (maximum, "maximum")):
-            need_number(number, f"the {what} of the slider {text!r}", "give a number")
+            if number is None:  # which `need_number` takes for a default
+                raise refuse(f"the slider {shown(text)} has no {what}", "give a number")
+            need_number(number, f"the {what} of the slider {shown(text)}", "give a number")
         if not minimum <= maximum:
-            raise refuse(f"the slider {text!r} has no values", "give the minimum first")
+            raise refuse(f"the slider {shown(text)} has no values", "give the minimum first")
         if step is not None:
-            need_positive(step, f"the step of the slider {text!r}", "leave it out for any value")
+            need_positive(
+                step, f"the step of the slider {shown(text)}", "leave it out for any value"
+            )
         made = self._widgets.add("slider", text)
         made.minimum, made.maximum, made.value, made.step = minimum, maximum, minimum, step
         return made
@@ -545,6 +552,8 @@ class GUI:
             gui = ds.GUI("Shapes", res=64, show_gui=False)
             print(gui.button("Start", event_name="start"))  # prints: start
         """
+        if not isinstance(event_name, str | None):
+            raise refuse(f"event_name is a text, not {shown(event_name)}", 'give a name: "start"')
         key = event_name or f"WidgetButton_{text}"
         self._frames.events.names.add(key)
         made = self._widgets.add("button", text)

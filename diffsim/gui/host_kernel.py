@@ -50,7 +50,7 @@ class HostKernel:
                 executable.bind_numpy(memory, array)
             numbers = (a for a in args if not isinstance(a, np.ndarray))
             executable.pack(executable.params, executable.args_at, *numbers)
-            executable.call(executable.block)
+            executable.launch()
 
     def _compile(self, key: _Key) -> tuple[CpuExecutable, list[Mem]]:
         """Take the way of `runtime/compiler.py`, with options of its own."""

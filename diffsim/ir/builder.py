@@ -268,7 +268,10 @@ class Builder:
         if not op.moves and any(t.for_storage for t in groups.values()):
             wide = [self.cast(v, v.type.scalar.arithmetic) for v in values]
             return self.cast(self.op(op, wide), result)
-        t = tensor(result, shape)
+        return self.typed_op(op, values, tensor(result, shape))
+
+    def typed_op(self, op: Op, values: tuple[Value, ...], t: Type) -> Value:
+        """Emit an op on values that have the types of its signature; `t` is that of the result."""
         # The order matters: what is constant needs no formula, and a formula no statement of the op
         # itself.
         return (

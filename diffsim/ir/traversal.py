@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from diffsim.ir.nodes import (
     LEAVES,
@@ -117,6 +118,11 @@ def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
                 yield from statements(inner, given=given)
 
 
+def bound_in(block: Block) -> set[Value]:
+    """Return the values that the statements of a block bind, for it and for the blocks inside."""
+    return {v for s in statements(block) for v in (*entered(s), *outs(s))}
+
+
 def has_effects(block: Block) -> bool:
     """Whether a block does more than to compute its values: whether it writes something, or prints."""
     return any(isinstance(s, (Store, Atomic, Print)) for s in statements(block, given=True))
@@ -124,8 +130,7 @@ def has_effects(block: Block) -> bool:
 
 def task_statements(task: Task, *, given: bool = False) -> Iterator[Stmt]:
     """Yield all statements of a task: those of its bounds, then those of its body."""
-    yield from statements(task.bounds, given=given)
-    yield from statements(task.body, given=given)
+    return chain(statements(task.bounds, given=given), statements(task.body, given=given))
 
 
 def free_values(block: Block) -> dict[Value, None]:

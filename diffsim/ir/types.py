@@ -13,10 +13,8 @@ import numpy as np
 
 from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.public_names import PublicNames, with_example
-from diffsim.tracebacks import entries
 
 
-@entries("__call__")
 class ScalarType(metaclass=PublicNames):
     """A scalar type: `kind` is "f" (float), "i" (signed), "u" (unsigned) or "b" (boolean).
 
@@ -255,7 +253,6 @@ class Sizes:
         return self.shape
 
 
-@entries("__call__ field ndarray")
 class TensorType(Sizes, metaclass=PublicNames):
     """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`.
 

@@ -10,11 +10,11 @@ from diffsim.errors import ArgumentError, Span, shown
 from diffsim.ir.types import f32, i32
 from diffsim.lang.builtins.intrinsics import atomic_add
 from diffsim.lang.host.func import func
+from diffsim.lang.host.signatures import checked_methods
 from diffsim.linalg.matrix import SparseMatrix
 from diffsim.linalg.vectors import need_dtype, need_scipy, refuse_tape
 from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.constructors import field
-from diffsim.tracebacks import entries
 
 
 @func
@@ -26,7 +26,7 @@ def _append(builder: Any, i: Any, j: Any, v: Any) -> None:
         builder.numbers[k] = v
 
 
-@entries("__init__ build print_triplets")
+@checked_methods("__init__ build print_triplets")
 class SparseMatrixBuilder(metaclass=PublicNames):
     """A matrix under construction: kernels add to its elements, and `build` sums what is at one place.
 

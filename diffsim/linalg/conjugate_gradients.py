@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import ArgumentError, FieldError, Span, shown
+from diffsim.lang.host.signatures import (
+    checked,
+    checked_methods,
+    need_bool,
+    need_count,
+    need_function,
+    need_number,
+)
 from diffsim.linalg.matrix import SparseMatrix
 from diffsim.linalg.vectors import alike, numbers, refuse_tape
 from diffsim.runtime.fields.constructors import field
 from diffsim.runtime.fields.field import Field
-from diffsim.tracebacks import entries, entry
 
 Apply = Callable[[np.ndarray], np.ndarray]
 
 
+@checked_methods()
 class LinearOperator:
     """A matrix that a kernel applies: `matvec(x, y)` sets the field y to A x.
 
@@ -40,6 +48,9 @@ class LinearOperator:
     """
 
     def __init__(self, matvec_kernel: Callable[[Any, Any], object]) -> None:
+        need_function(
+            matvec_kernel, "matvec_kernel", "give a kernel that takes x and y and sets y to A x"
+        )
         self.matvec = matvec_kernel
 
     def __call__(self, x: Any, y: Any) -> None:
@@ -47,7 +58,7 @@ class LinearOperator:
         self.matvec(x, y)
 
 
-@entries("__init__ solve")
+@checked_methods()
 class SparseCG:
     """Conjugate gradients for a symmetric positive definite sparse matrix.
 
@@ -80,6 +91,7 @@ class SparseCG:
                 Span.of_caller(),
                 hint="make one by ds.linalg.SparseMatrixBuilder",
             )
+        _need_limits(max_iter, "max_iter", atol, "atol")
         self.matrix, self.b = A, b
         self.start = x0
         self.max_iter, self.atol = max_iter, atol
@@ -96,7 +108,7 @@ class SparseCG:
         return alike(x.astype(self.matrix.matrix.dtype), self.b), good
 
 
-@entry
+@checked
 def MatrixFreeCG(  # noqa: N802 - Taichi's name
     A: LinearOperator,  # noqa: N803
     b: Field,
@@ -133,7 +145,7 @@ def MatrixFreeCG(  # noqa: N802 - Taichi's name
     return _matrix_free(_cg, A, b, x, tol, maxiter, quiet)
 
 
-@entry
+@checked
 def MatrixFreeBICGSTAB(  # noqa: N802 - Taichi's name
     A: LinearOperator,  # noqa: N803
     b: Field,
@@ -174,12 +186,23 @@ def _matrix_free(
         or not isinstance(x, Field)
         or b.shape != x.shape
         or b.dtype != x.dtype
+        or b.element
+        or x.element
+        or not b.dtype.is_float
     ):
         raise FieldError(
-            "b and x are fields of one shape and type",
+            "b and x are fields of floats, of one shape and type",
             Span.of_caller(),
             hint="write b = ds.field(ds.f32, shape=n), and x like it",
         )
+    if not isinstance(A, LinearOperator):
+        raise ArgumentError(
+            f"A is a linear operator, not {shown(A)}",
+            Span.of_caller(),
+            hint="write A = ds.linalg.LinearOperator(kernel)",
+        )
+    _need_limits(maxiter, "maxiter", tol, "tol")
+    need_bool(quiet, "quiet")
     v, out = (field(b.dtype, shape=b.shape) for _ in range(2))
 
     def apply(vector: np.ndarray) -> np.ndarray:
@@ -196,6 +219,16 @@ def _matrix_free(
     found, good, _ = method(apply, right, start, tol, maxiter, show)
     x.from_numpy(found.reshape(x.shape).astype(x.dtype.numpy))
     return good
+
+
+def _need_limits(most: int, most_name: str, least: float, least_name: str) -> None:
+    """Refuse limits of iterations that are no numbers."""
+    need_count(most, most_name, 0)
+    if least is None:  # which `need_number` takes for a default
+        raise ArgumentError(
+            f"{least_name} is a number, not None", Span.of_caller(), "leave it out, or give 1e-6"
+        )
+    need_number(least, least_name)
 
 
 def _cg(

@@ -7,14 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import AccessError, ArgumentError, KernelTypeError, Span, shown
+from diffsim.errors import (
+    AccessError,
+    ArgumentError,
+    KernelTypeError,
+    OutOfMemoryError,
+    Span,
+    shown,
+)
 from diffsim.ir.types import f32, from_numpy
-from diffsim.linalg.vectors import alike, need_dtype, need_scipy, numbers, refuse_tape
+from diffsim.lang.host.signatures import checked_methods, need_count, need_number, need_path
+from diffsim.linalg.vectors import alike, need_dtype, need_scipy, numbers, real_array, refuse_tape
 from diffsim.runtime.fields.field import Field
 from diffsim.tracebacks import entries
 
 
 @entries()
+@checked_methods()
 class SparseMatrix:
     """A sparse matrix; made by `SparseMatrixBuilder.build`, or empty by `SparseMatrix(n, m)`.
 
@@ -44,7 +53,25 @@ class SparseMatrix:
     ) -> None:
         if sm is None:
             shape = n, n if m is None else m
-            sm = need_scipy().csr_matrix(shape, dtype=need_dtype(dtype).numpy)
+            for size in shape:
+                need_count(
+                    size, "a number of rows or columns", 1, "write ds.linalg.SparseMatrix(n, m)"
+                )
+            kind = need_dtype(dtype).numpy
+            try:
+                sm = need_scipy().csr_matrix(shape, dtype=kind)
+            except (MemoryError, OverflowError, ValueError):  # SciPy's ways of saying so
+                raise OutOfMemoryError(
+                    f"there is no memory for a sparse matrix of {shown(n)} rows",
+                    Span.of_caller(),
+                    hint="it takes 4 or 8 bytes for each row, also of rows without numbers",
+                ) from None
+        elif not need_scipy().issparse(sm):
+            raise ArgumentError(
+                f"sm is a sparse matrix of SciPy, not {shown(sm)}",
+                Span.of_caller(),
+                hint="write sm=scipy.sparse.csr_matrix(...), or the numbers of rows and columns",
+            )
         self.matrix = sm.tocsr()
 
     @property
@@ -143,13 +170,18 @@ class SparseMatrix:
         return float(self.matrix[self._place(index)])
 
     def __setitem__(self, index: Any, value: float) -> None:
+        place = self._place(index)
+        need_number(value, "an element of a sparse matrix", "give a number")
         changed = self.matrix.tolil()
-        changed[self._place(index)] = value
+        changed[place] = value
         self.matrix = changed.tocsr()
 
     def _place(self, index: Any) -> Any:
-        whole = isinstance(index, tuple) and len(index) == 2
-        if not whole or not all(0 <= i < n for i, n in zip(index, self.shape, strict=True)):
+        pair = isinstance(index, tuple) and len(index) == 2
+        if not pair or not all(
+            isinstance(i, (int, np.integer)) and 0 <= i < n
+            for i, n in zip(index, self.shape, strict=True)
+        ):
             raise AccessError(
                 f"a sparse matrix of shape {self.shape} has no element {shown(index)}",
                 Span.of_caller(),
@@ -167,7 +199,7 @@ class SparseMatrix:
             print(A[0, 0], A[1, 1])  # prints: 1.5 4.0
         """
         refuse_tape("a sparse matrix")
-        flat = np.asarray(ndarray.to_numpy() if isinstance(ndarray, Field) else ndarray).reshape(-1)
+        flat = real_array(ndarray, "the array of triplets").reshape(-1)
         triplets = flat.reshape(-1, 3) if flat.size % 3 == 0 else np.full((1, 3), -1)
         with np.errstate(invalid="ignore"):  # NaN, which differs from any integer
             rows, columns = triplets[:, :2].T.astype(np.int64)
@@ -195,6 +227,7 @@ class SparseMatrix:
             A.mmwrite("matrix.mtx")
             print(scipy.io.mminfo("matrix.mtx")[:3])  # prints: (2, 2, 2)
         """
+        need_path(filename, "filename")
         need_scipy()
         import scipy.io  # type: ignore[import-untyped, import-not-found, unused-ignore]
 

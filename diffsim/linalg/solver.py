@@ -8,14 +8,14 @@ import numpy as np
 
 from diffsim.errors import ArgumentError, OptionError, Span, shown
 from diffsim.ir.types import f32
+from diffsim.lang.host.signatures import checked_methods, is_one_of
 from diffsim.linalg.matrix import SparseMatrix
 from diffsim.linalg.vectors import alike, need_dtype, need_scipy, numbers, refuse_tape
-from diffsim.tracebacks import entries
 
 _TYPES = "LLT", "LDLT", "LU"
 
 
-@entries()
+@checked_methods()
 class SparseSolver:
     """A direct solver of A x = b.
 
@@ -34,7 +34,7 @@ class SparseSolver:
     """
 
     def __init__(self, dtype: Any = f32, solver_type: str = "LLT", ordering: str = "AMD") -> None:
-        if solver_type not in _TYPES:
+        if not is_one_of(solver_type, *_TYPES):
             raise OptionError(
                 f"there is no solver {shown(solver_type)}",
                 Span.of_caller(),

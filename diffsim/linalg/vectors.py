@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, DtypeError, FieldError, MissingPackageError, Span, shown
+from diffsim.errors import (
+    ArgumentError,
+    AutodiffError,
+    DtypeError,
+    FieldError,
+    MissingPackageError,
+    Span,
+    shown,
+)
 from diffsim.ir.types import f32, from_numpy
 from diffsim.runtime.fields.constructors import ndarray
 from diffsim.runtime.fields.field import Field
@@ -58,14 +66,34 @@ def need_dtype(dtype: Any) -> Any:
     return dtype
 
 
+def real_array(thing: Any, what: str) -> np.ndarray:
+    """Return the numbers of a field, array or list as an array of NumPy.
+
+    Raises:
+        ArgumentError: it holds something else.
+    """
+    try:
+        a = thing.to_numpy() if isinstance(thing, Field) else np.asarray(thing)
+    except (TypeError, ValueError):  # rows of different lengths
+        a = None
+    if a is None or a.dtype.kind not in "biuf":
+        raise ArgumentError(
+            f"{what} consists of real numbers, and {shown(thing)} does not",
+            Span.of_caller(),
+            hint="give an array of NumPy, a list of numbers or a field",
+        )
+    return a
+
+
 def numbers(b: Any, n: int, what: str) -> np.ndarray:
     """Return a vector of n numbers as an array of NumPy.
 
     Raises:
-        ArgumentError: it has another shape.
+        ArgumentError: it holds something else than numbers.
+        FieldError: it has another shape.
     """
-    a = b.to_numpy() if isinstance(b, Field) else np.asarray(b)
-    if a.shape != (n,) or a.dtype.kind not in "biuf":
+    a = real_array(b, what)
+    if a.shape != (n,):
         raise FieldError(
             f"{what} has {n} numbers, this has shape {a.shape}",
             Span.of_caller(),

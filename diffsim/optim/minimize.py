@@ -20,7 +20,14 @@ from diffsim.errors import (
     shown,
 )
 from diffsim.lang.host import peer_names
-from diffsim.lang.host.signatures import checked, need_bool, need_function, need_number, need_whole
+from diffsim.lang.host.signatures import (
+    checked,
+    is_one_of,
+    need_bool,
+    need_function,
+    need_number,
+    need_whole,
+)
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.host.unsupported import Explained, close_to
 from diffsim.optim.flat_parameters import FlatParameters
@@ -151,7 +158,7 @@ def minimize(
 
 
 def _check(method: Any, iterations: Any, callback: Any, bounds: Any) -> None:
-    if method not in _METHODS:
+    if not is_one_of(method, *_METHODS):
         raise OptionError(
             f"there is no method {shown(method)} that uses gradients",
             Span.of_caller(),

@@ -105,11 +105,14 @@ class Backend(Protocol):
         name: as in `ds.init(arch=ds.NAME)`.
         device: where its fields lie. Two backends with one device share fields and executables.
         stops: whether `breakpoint()` in a kernel stops a launch.
+        keeps_code: whether `link` asks nothing of the tasks of a kernel, so that code can be linked without
+            the passes having run.
         loaded: the machine code that was loaded last.
     """
 
     name: str
     stops: bool
+    keeps_code: bool
     loaded: RecentlyUsed
 
     @property

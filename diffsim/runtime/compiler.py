@@ -11,8 +11,9 @@ same stages.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from diffsim.backends.cuda.codegen import emit_ptx
 from diffsim.backends.cuda.ptx import PtxError
@@ -30,8 +31,9 @@ from diffsim.passes.forms.args_from_fields import load_args_from_fields
 from diffsim.passes.forms.root_squares import squares_without_roots
 from diffsim.passes.forms.task_versions import NewVersion
 from diffsim.passes.tangent import forward
-from diffsim.runtime import disk_cache
+from diffsim.runtime import kept_results
 from diffsim.runtime.backend import Backend, Code, CodeRefused, open_backend
+from diffsim.runtime.cache import disk_cache
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.session import session
 
@@ -73,21 +75,29 @@ def prepare(kernel: Kernel, given: Mapping[Arg, Mem]) -> Kernel:
 def differentiate(
     kernel: Kernel,
     *,
-    relaxed: bool,
+    strict: bool,
     detached: bool,
     in_place: bool,
     new_version: NewVersion,
     again: bool = False,
 ) -> reverse.Adjoint:
-    """Make the adjoint of a prepared kernel; see `passes.autodiff.reverse`."""
-    return reverse.reverse(
+    """Make the adjoint of a prepared kernel, or load it; see `passes.autodiff.reverse`."""
+    how = "adjoint", strict, detached, in_place, again
+    kept: reverse.Adjoint | None = kept_results.find_kernel(kernel, *how)
+    if kept is not None:
+        return kept
+    made = reverse.reverse(
         squares_without_roots(kernel) if again else kernel,
-        relaxed=relaxed,
+        strict=strict,
         detached=detached,
         in_place=in_place,
         new_version=new_version,
         again=again,
     )
+    # The text of an error has numbers of lines in it, which change.
+    if not any(c.perhaps for c in made.conditions):
+        kept_results.keep_kernel(kernel, made, made.ir, *how)
+    return made
 
 
 def with_tangents(
@@ -98,12 +108,46 @@ def with_tangents(
 
 
 def compile_kernel(kernel: Kernel, backend: Backend) -> Executable:
-    """Compile a prepared kernel, or its adjoint, for a backend."""
+    """Compile a prepared kernel, or its adjoint, for a backend; or load what this led to before."""
+    found = find_code(kernel, backend)
+    if found is not None:
+        with contextlib.suppress(CodeRefused):  # an entry that somebody has made up
+            return backend.link(found.lowered, found.code, _loaded(found.key, found.image, backend))
     # Differentiation comes before: an adjoint is prepared IR, and takes the same way down.
     lowered, code = ahead.pop(kernel) if kernel in ahead else generate(kernel, backend)
     # The unlowered kernel is passed along for its source line, if the backend refuses the code.
     image = machine_code(kernel, code, backend)
+    if backend.keeps_code:
+        bare = copy.copy(code)
+        bare.text = ""
+        kept_results.keep(kernel, (lowered.replace(tasks=()), bare, _key(code, backend)), "code")
     return backend.link(lowered, code, image)
+
+
+class KeptCode(NamedTuple):
+    """A kernel's code, as an earlier process kept it.
+
+    Attributes:
+        lowered: the kernel in scalar IR, without its tasks.
+        code: what `link` needs to know; without text.
+        key: of the machine code in the disk cache.
+        image: the machine code.
+    """
+
+    lowered: Kernel
+    code: Code
+    key: str
+    image: bytes
+
+
+def find_code(kernel: Kernel, backend: Backend) -> KeptCode | None:
+    """Return what is kept of a kernel's code; None: nothing."""
+    kept = kept_results.find(kernel, "code") if backend.keeps_code else None
+    if kept is None:
+        return None
+    lowered, code, name = kept
+    image = None if session.cache is None else session.cache.get(name)
+    return None if image is None else KeptCode(lowered, code, name, image)
 
 
 ahead: dict[Kernel, tuple[Kernel, Code]] = {}
@@ -118,8 +162,7 @@ def generate(kernel: Kernel, backend: Backend) -> tuple[Kernel, Code]:
 
 def is_kept(code: Code, backend: Backend) -> bool:
     """Return whether the disk cache has the machine code of a text."""
-    key = disk_cache.key(*backend.code_key(code.text))
-    return session.cache is not None and session.cache.get(key) is not None
+    return session.cache is not None and session.cache.get(_key(code, backend)) is not None
 
 
 def lower(kernel: Kernel, backend: Backend) -> Kernel:
@@ -138,13 +181,26 @@ def machine_code(kernel: Kernel, code: Code, backend: Backend) -> Any:
     store = session.cache
     # The text is the whole input of code generation, options and sizes included, so no list of dependencies
     # has to be kept complete.
-    key = disk_cache.key(*backend.code_key(code.text))
-    # Another folder is another program's cache: its entry has to be written there, too.
-    known_as = key, "" if store is None else str(store.folder)
+    key = _key(code, backend)
     try:
-        return backend.loaded.get(known_as, lambda: _load(key, code, backend, store))
+        return backend.loaded.get(_known_as(key), lambda: _load(key, code, backend, store))
     except CodeRefused as problem:
         raise backend.refusal(kernel, str(problem)) from None
+
+
+def _key(code: Code, backend: Backend) -> str:
+    return disk_cache.key(*backend.code_key(code.text))
+
+
+def _known_as(key: str) -> tuple[str, str]:
+    """Return the key of loaded code: in another folder its entry has to be written, too."""
+    store = session.cache
+    return key, "" if store is None else str(store.folder)
+
+
+def _loaded(key: str, image: bytes, backend: Backend) -> Any:
+    """Return machine code of the cache, loaded once."""
+    return backend.loaded.get(_known_as(key), lambda: backend.load(image))
 
 
 def _load(key: str, code: Code, backend: Backend, store: disk_cache.DiskCache | None) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from diffsim.backends.llvm.parameter_block import SEED, ParameterBlock
+from diffsim.backends.native.calls import Calls, Signature
 from diffsim.errors import DiffsimError, OutOfMemoryError, memory_size
 from diffsim.ir.nodes import Alloca, Check, Mem, Print
 from diffsim.ir.types import ScalarType
@@ -40,6 +41,22 @@ class CallText(NamedTuple):
     names: dict[str, Any]
 
 
+class PlainCall(NamedTuple):
+    """A call that packs arguments itself, as far as they are plain (`binding/plain_arguments.py`).
+
+    Attributes:
+        signature: packs them, and launches.
+        arguments: their texts, separated by commas.
+        test: the text of what tells whether they are plain.
+        at_once: whether packing and launching is one step, which needs no lock.
+    """
+
+    signature: Signature
+    arguments: str
+    test: str
+    at_once: bool
+
+
 class Executable(Protocol):
     """Machine code of one kernel with the parameter block of its launches.
 
@@ -52,7 +69,9 @@ class Executable(Protocol):
         checks: the checks in the code, in the order of their numbers; `prints` the same for statements that
             print.
         explain: turns the error of a failed check, the check and its values into the error that is raised.
-        binds_addresses: whether all that binding an array does is to set its slots of `params`.
+        calls: what makes native functions that pack arguments and launch; None: there are none.
+        packs_in_call: whether a launch may be one call that packs the arguments, too.
+        takes_numpy: whether the code takes arrays of NumPy where they are.
         reports_at_once: whether each launch is followed by a look for failed checks, where that would
             otherwise wait until Python reads something.
     """
@@ -64,7 +83,9 @@ class Executable(Protocol):
     pack: Callable[..., None]
     result: Mem | None
     explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
-    binds_addresses: bool
+    calls: Calls | None
+    packs_in_call: bool
+    takes_numpy: bool
     reports_at_once: bool
 
     @property
@@ -76,8 +97,13 @@ class Executable(Protocol):
     @property
     def prints(self) -> Sequence[Print]: ...
 
-    def call_text(self, *, has_arrays: bool) -> CallText:
-        """Return the lines of a launch function that call the code (`has_arrays`: with array arguments)."""
+    def call_text(self, *, has_arrays: bool, plain: PlainCall | None = None) -> CallText:
+        """Return the lines of a launch function that call the code.
+
+        Args:
+            has_arrays: whether it has array arguments.
+            plain: how it is called if its arguments are not in the block yet.
+        """
 
     def set_seed(self, seed: int) -> None:
         """Set the key of the next launch's random numbers."""

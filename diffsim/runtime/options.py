@@ -41,7 +41,7 @@ class Options:
     offline_cache: bool = True
     offline_cache_file_path: str = ""
     rules: str = "enforced"
-    kernel_simplicity: str = ""
+    kernel_simplicity: str = "relaxed"
     device: int = 0
     device_scratch_size: int = 0
     default_gpu_block_dim: int = BLOCK_DIM
@@ -62,19 +62,13 @@ class Options:
         """Whether gradients of programs that break a rule are made, at the cost of memory."""
         return self.rules == "lifted"
 
-    @property
-    def simplicity(self) -> str:
-        """How kernels are differentiated that say nothing of it themselves: "strict" or "relaxed"."""
-        # The narrower option wins over the wider one.
-        return self.kernel_simplicity or ("relaxed" if self.lifts_rules else "strict")
-
 
 # Options with a few values; the others have a type and a range.
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "default_fp": (f16, f32, f64),
     "default_ip": (i32, i64),
     "rules": ("enforced", "lifted"),
-    "kernel_simplicity": ("strict", "relaxed"),
+    "kernel_simplicity": ("relaxed", "strict"),
     "traceback": ("short", "full"),
     "check_nan": (True, False, "nan"),
     "log_level": tuple(LEVELS),

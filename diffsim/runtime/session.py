@@ -14,9 +14,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from diffsim import locks
+from diffsim.backends.native.calls import Calls, calls
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher, load_native
 from diffsim.errors import ArgumentError, BackendError, OptionError, Said, Span, shown, warn
@@ -25,9 +26,10 @@ from diffsim.lang.host.unsupported import close_to
 from diffsim.public_names import PublicNames, with_example
 from diffsim.runtime import options
 from diffsim.runtime.backend import Backend, BackendUnavailable, open_backend
-from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
+from diffsim.runtime.cache.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
 from diffsim.runtime.memory import transposed
 from diffsim.runtime.memory.storage import MemorySpace
+from diffsim.runtime.memory.written_values import Contents, contents_of
 from diffsim.runtime.options import Options
 from diffsim.runtime.recorder import Folded, NeighbourRecorder, Recorder, Witness
 from diffsim.runtime.threads import CountedSet, of_threads
@@ -75,7 +77,7 @@ vulkan = metal = opengl = gles = dx11 = dx12 = amdgpu = gpu
 
 
 _this_thread = threading.get_ident
-_MOST_WRITTEN = 1 << 12
+_MOST_WRITTEN = 1 << 14
 """Writes from Python that are remembered for `kernel.grad`."""
 _NOBODY: dict[int, Recorder] = {}  # never changed, as any dictionary of recorders
 
@@ -91,8 +93,10 @@ class Session:
         witnesses: the numbers of threads, and what hears there what other threads write.
         passes: the threads that run a backward pass.
         written: the last writes from Python: the clock's reading, the number of the field, the row, the index
-            of the element (... for all), its value (None: unknown), and who wrote it.
+            of the element (... for all; (i, ...) for all of a row), its value (a number, or as
+            `memory/written_values.py` has it; None: unknown), and who wrote it.
         unknown_until: the last reading at which fields may have changed without a note, or been set back.
+        from_tapes: whether the last gradients came from a tape.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient, lent or declared. Each change is counted, and so are new
             generations, and fields that other libraries see: by this count one can tell whether what was
@@ -121,6 +125,7 @@ class Session:
             maxlen=_MOST_WRITTEN
         )
         self.unknown_until = 0
+        self.from_tapes = False
         self._changing = locks.rlock()  # a signal handler may record, too
         self.own = of_threads()
         self.generation = 0
@@ -144,6 +149,7 @@ class Session:
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
         self._launcher: Callable[[Any], None] | None = None
+        self._calls: Calls | Literal[False] | None = None
 
     @property
     def tape(self) -> Recorder | None:
@@ -273,6 +279,12 @@ class Session:
         """Where fields lie: `backend.device`."""
         return self._device or self.backend.device
 
+    def contents_of(self, array: Any) -> Contents | None:
+        """Return what a note says of an array that Python writes; None: no gradient by hand will ask."""
+        # After the pass of a tape all fields count as unknown.
+        unasked = self.recorders or self.from_tapes or not len(self.with_grad)
+        return None if unasked else contents_of(array)
+
     def use(self, backend: Backend | None) -> None:
         """Run kernels on a backend from now on; None: choose one when it is needed."""
         # Setting the backend opens nothing: it was opened by `open_backend`.
@@ -308,6 +320,13 @@ class Session:
             self._refuse_windows()
             self._launcher = launcher(self.jit, self.cache)
         return self._launcher
+
+    @property
+    def calls(self) -> Calls | None:
+        """The maker of functions that launch kernels; None: this Python has no such functions."""
+        if self._calls is None:
+            self._calls = (hasattr(os, "fork") and calls(self.jit, self.cache)) or False
+        return self._calls or None
 
     @staticmethod
     def _refuse_windows() -> None:
@@ -475,12 +494,11 @@ def init(  # noqa: D417 - each option has its line
         deterministic: the same bits in every run. On the CPU this holds for everything, and for any number of
             threads; on a GPU for sums and atomic updates. Slower where lanes share what they update.
         rules: "enforced" (default) refuses gradients of programs that break a rule, with the line; "lifted"
-            differentiates them at the cost of memory (`tape.stats()` tells how much): kernels of any shape,
-            state that is overwritten, fields without `needs_grad` on the way to the loss. If left out, what
-            the environment variable DIFFSIM_RULES says. `simplicity=` of a kernel and `in_place=` of a tape
-            win over it.
-        kernel_simplicity: "strict" refuses gradients of kernels outside the kernel simplicity rule;
-            "relaxed" differentiates their loops too. If left out, as `rules` says.
+            differentiates them at the cost of memory (`tape.stats()` tells how much): state that is
+            overwritten, fields without `needs_grad` on the way to the loss. If left out, what the environment
+            variable DIFFSIM_RULES says. `in_place=` of a tape wins over it.
+        kernel_simplicity: "relaxed" (default) differentiates kernels of any shape; "strict" refuses gradients
+            of those outside the kernel simplicity rule. `simplicity=` of a kernel wins over it.
         check_nan: after each launch, find the operation that made a NaN or an infinity which was stored;
             "nan": for NaN alone. If left out, as `debug` says.
         kernel_profiler: measure each launch, for `ds.profiler` and `tape.stats()`.
@@ -537,6 +555,7 @@ def _init_signature() -> inspect.Signature:
 init.__signature__ = _init_signature()  # type: ignore[attr-defined]
 
 
+@checked
 def device_info() -> str:
     """Return what kernels run on, in words; for a GPU also whose context: libcuda's own, or pycuda's.
 
@@ -563,6 +582,7 @@ def reset() -> None:
     session.use(None)
     session.generation += 1
     session.unknown_until = session.clock
+    session.from_tapes = False
     session.with_grad.changes += 1
     # Tapes that were recording find that their session is gone (`ad/checks/integrity.py`).
     session.recorders = session.alone = {}

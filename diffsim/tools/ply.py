@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import shown, warn
-from diffsim.lang.host.signatures import checked_methods, need_whole
+from diffsim.lang.host.signatures import checked_methods, is_one_of, need_count, need_whole
 from diffsim.lang.host.unsupported import Explained
 from diffsim.runtime.files import write_file
 from diffsim.tools.pictures.arrays import as_array, path_of, refuse
@@ -36,7 +36,11 @@ class _Element:
 
     def add(self, key: str, data_type: str, data: Any) -> None:
         """Add a channel, or `key_1`, `key_2`, ... for the columns of an array."""
-        if data_type not in _TYPES:
+        if not isinstance(key, str):
+            raise refuse(
+                f"the name of a channel is a text, not {shown(key)}", 'give a name: "mass"'
+            )
+        if not is_one_of(data_type, *_TYPES):
             # As in Taichi, whose programs go on without the channel.
             warn(
                 f"{shown(data_type)} is no type of PLY files, and the channel {key} is left out; there are "
@@ -114,10 +118,8 @@ class PLYWriter(Explained):
         comment: str = "created by diffsim",
     ) -> None:
         for count, name, least in ((num_vertices, "num_vertices", 1), (num_faces, "num_faces", 0)):
-            need_whole(count, name)
-            if count < least:
-                raise refuse(f"{name} cannot be {count}", f"it is {least} or more")
-        if face_type not in _CORNERS:
+            need_count(count, name, least)
+        if not is_one_of(face_type, *_CORNERS):
             raise refuse(f"face_type cannot be {shown(face_type)}", 'use "tri" or "quad"')
         if "\n" in str(comment):
             raise refuse("the comment has several lines", "write one line")

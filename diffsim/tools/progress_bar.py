@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
+from diffsim.errors import shown
 from diffsim.lang.host.signatures import checked, need_whole
 from diffsim.runtime.observe.progress import ProgressBar
 from diffsim.tools.pictures.arrays import refuse
@@ -64,9 +65,11 @@ def progress(things: Iterable[T] | int, label: str = "", total: int | None = Non
         print(total)  # prints: 6
     """
     if isinstance(things, int):
+        if things >= 2**63:  # more than `len` can say
+            raise refuse(f"no loop ends after {shown(things)} steps", "give a smaller number")
         things = range(things)  # type: ignore[assignment]
     if not isinstance(things, Iterable):
-        raise refuse(f"{things!r} cannot be looped over", "give a range, a list or a number")
+        raise refuse(f"{shown(things)} cannot be looped over", "give a range, a list or a number")
     need_whole(total, "total")
     if total is None and isinstance(things, Sized):
         total = len(things)

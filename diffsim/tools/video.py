@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FileError, Span, warn
-from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.signatures import checked_methods, need_bool, need_function, need_path
 from diffsim.lang.host.unsupported import Explained
 from diffsim.runtime.files import write_file
 from diffsim.tools.pictures.arrays import need_positive, path_of, refuse
@@ -61,12 +61,18 @@ class VideoManager(Explained):
     ) -> None:
         self.directory = str(path_of(output_dir, "the folder of the frames"))
         self.frame_directory = str(Path(self.directory) / _FRAMES)
+        if video_filename is not None:
+            need_path(video_filename, "video_filename")
+        if post_processor is not None:
+            process = getattr(post_processor, "process", None)
+            need_function(process, "post_processor.process", "give an object with process(image)")
         self.video_filename = video_filename
         if (width is None) != (height is None):
             raise refuse("one of width and height is given", "give both, or none of them")
         self.width, self.height = width, height
         self.post_processor = post_processor
         self.framerate = need_positive(framerate, "framerate", "give the number of frames a second")
+        need_bool(automatic_build, "automatic_build")
         self.automatic_build = automatic_build
         self.frame_counter = 0
         self.frame_fns: list[str] = []

@@ -16,7 +16,7 @@ def enforced(cpu):
 
 
 class Program:
-    """Breaks the simplicity rule, the access rules and leaves out a gradient."""
+    """Overwrites what a gradient needs and leaves out a gradient, beside loops that carry values."""
 
     def __init__(self):
         x, loss, y = field(4), field(), ds.field(ds.f64, shape=4)
@@ -64,7 +64,7 @@ def test_all_of_a_tape():
     error = refusal(lambda: recorded(p))
     kinds = [type(part).__name__ for part in error.parts]
     assert kinds == [
-        "KernelSimplicityError",
+        "GlobalDataAccessError",  # powers, and squares after it
         "MissingGradientError",
         "GlobalDataAccessError",  # squares in itself
     ]
@@ -72,12 +72,19 @@ def test_all_of_a_tape():
     assert lines == sorted(lines)
     first, second = str(error).splitlines()[:2]
     assert first == "the gradient is refused for 3 reasons"
-    assert (
-        second
-        == '  Hint for all of them: ds.init(rules="lifted"), at the cost of memory (tape.stats())'
-    )
+    switch = ': ds.init(rules="lifted"), at the cost of memory (tape.stats())'
+    assert second == f"  Hint for all of them{switch}"
     assert str(error).count("tape.stats()") == 1
     assert error.span is error.parts[0].span
+    ds.init(default_fp=ds.f64, kernel_simplicity="strict")
+    p = Program()
+    error = refusal(lambda: recorded(p))
+    assert [type(part).__name__ for part in error.parts] == [
+        "KernelSimplicityError",
+        *kinds[1:],
+    ]
+    # A promise of the program's own, which the switch does not break.
+    assert str(error).splitlines()[1] == f"  Hint for 2, 3{switch}"
 
 
 def test_the_line_that_lifts_them_all_does():
@@ -90,7 +97,7 @@ def test_the_line_that_lifts_them_all_does():
 def test_all_of_a_kernel():
     x, y = field(4), field(4)
 
-    @ds.kernel
+    @ds.kernel(simplicity="strict")
     def both():
         for i in x:
             y[i] = x[i] ** 2
@@ -165,7 +172,7 @@ def test_every_overwritten_value_of_a_pass():
 
 
 class Races:
-    """Two kernels with launches in which iterations meet, one of a shape that the simplicity rule refuses."""
+    """Two kernels with launches in which iterations meet, one of a shape that it promises not to have."""
 
     def __init__(self):
         x, y, loss = field((4, 4)), field((4, 4)), field()
@@ -176,7 +183,7 @@ class Races:
             for i in range(3):
                 x[u, i] = x[t, i + 1] ** 2
 
-        @ds.kernel
+        @ds.kernel(simplicity="strict")
         def powers(t: ds.i32, u: ds.i32):
             for i in range(3):
                 a = 1.0

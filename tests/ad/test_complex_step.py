@@ -134,7 +134,7 @@ class Chain:
             for i in kick:
                 kick[i] = ds.random()
 
-        @ds.kernel(simplicity="relaxed")
+        @ds.kernel
         def step(h: dtype):
             for i in range(n):
                 force = 0 * v[i] + ds.Vector([0.0, -1.0])
@@ -348,7 +348,7 @@ def refused(small, function, text, line):
 def test_what_python_computes_is_refused(small):
     total = small.total
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def summed() -> float:
         s = 0.0
         for i in range(3):

@@ -8,7 +8,7 @@ import pytest
 
 import diffsim as ds
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 SHAPES = [((), None), (4, None), ((2, 3), None), (3, 2), ((2, 2), (2, 3))]
 
 
@@ -514,7 +514,7 @@ def test_stop_grad_of_a_field_holds_for_the_loop_around_it():
             L[None] += x[i] ** 3
             ds.stop_grad(x)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def inner():
         for i in range(1):
             s, p = ds.f64(0.0), ds.f64(1.0)
@@ -527,7 +527,7 @@ def test_stop_grad_of_a_field_holds_for_the_loop_around_it():
                 k += 1
             L[None] += s + p
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def everywhere():
         ds.stop_grad(x)
         for i in x:

@@ -579,7 +579,7 @@ def test_inside_of_loops_and_branches():
     A, loss = field(4, n=(3, 3)), field()
     A.from_numpy(np.array(list(regular(3))[:4]))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in A:
             F = A[i]
@@ -605,7 +605,7 @@ def test_the_strict_rule_allows_it():
     A, loss = field(2, n=(2, 2)), field()
     A.from_numpy(numbers(2, 2, 2) + 2 * np.eye(2))
 
-    @ds.kernel
+    @ds.kernel(simplicity="strict")
     def run():
         for i in A:
             for _ in range(2):

@@ -62,7 +62,7 @@ def test_what_was_there_before_may_win(where, start):
         for i in x:
             ds.atomic_max(top[None], 2 * x[i])
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def both():
         top[None] = 2 * s[None]
         for i in x:
@@ -175,7 +175,7 @@ def test_of_equals_the_first_turn_wins(threads):
         for i, j in ds.ndrange((first, 300), (first + 2, 500)):
             ds.atomic_max(top[t + 1, 0], x[i, j])
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def local():
         low = 9.0
         for i in range(300):
@@ -301,7 +301,7 @@ def test_rows_in_a_loop_inside():
     a, most, loss = field((4, 6)), field(4), field()
     a.from_numpy(numbers(4, 6))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def rows():
         for i in range(4):
             most[i] = -9.0
@@ -320,7 +320,7 @@ def test_a_local_of_the_kernel():
     x, loss = field(6), field()
     x.from_numpy(numbers(6))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def spread():
         low, high = 9.0, -9.0
         for i in x:
@@ -609,7 +609,7 @@ LOOP_BY_LOOP = [
 )
 def test_refused(name, in_place):
     space = {"ds": ds, **{f: field(4) for f in "xyzm"}, "loss": field()}
-    make(f'@ds.kernel(simplicity="relaxed")\ndef k():{REFUSED[name]}', space)
+    make(f"@ds.kernel\ndef k():{REFUSED[name]}", space)
     tape = ds.Tape(in_place=in_place)
     with pytest.raises(AutodiffError) as info:
         with tape:
@@ -644,7 +644,7 @@ def test_allowed(name, in_place):
 def test_loop_by_loop(name):
     fields = {f: field(4) for f in "xyzm"}
     space = {"ds": ds, **fields}
-    make(f'@ds.kernel(simplicity="relaxed")\ndef k():{REFUSED[name]}', space)
+    make(f"@ds.kernel\ndef k():{REFUSED[name]}", space)
     compare(fields, space["k"], "save")
 
 
@@ -685,7 +685,7 @@ def test_a_maximum_after_an_addition_in_steps(cpu):
     """What the addition left in an earlier step decides the maximum: the field belongs to the state."""
     x, y, z, loss = (ds.field(ds.f64, n, needs_grad=True) for n in (3, 3, 3, ()))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step():
         for i in x:
             y[i] += x[i]

@@ -14,6 +14,8 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 from tests.support.gradients import central, field, numbers
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 N = 4
 
 
@@ -65,7 +67,7 @@ class Program:
         for i in self.z:
             self.loss[None] += self.z[i] ** 2 + self.s[i]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def length(self) -> ds.f64:
         total = 0.0
         for i in self.y:

@@ -6,6 +6,8 @@ import pytest
 import diffsim as ds
 from tests.support.benchmarks import load
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 @pytest.fixture
 def benchmark(cpu, monkeypatch):

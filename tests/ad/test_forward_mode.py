@@ -9,6 +9,8 @@ import pytest
 
 import diffsim as ds
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 @pytest.fixture
 def squares(cpu):

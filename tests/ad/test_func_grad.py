@@ -8,6 +8,8 @@ import pytest
 import diffsim as ds
 from tests.support.gradients import central, check, field, numbers
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 @pytest.fixture(autouse=True)
 def _f64(cpu):
@@ -80,7 +82,7 @@ def test_a_right_gradient_agrees_with_differences():
     def adj_root(x, s, adj_s):
         ds.adjoint[x] += adj_s / (2.0 * s)
 
-    @ds.kernel  # the loop is never reversed, so the simplicity rule does not count it
+    @ds.kernel(simplicity="strict")  # the loop is never reversed, so the rule does not count it
     def run():
         for i in x:
             loss[None] += ds.sin(root(x[i])) * x[i]
@@ -165,7 +167,7 @@ def test_in_branches_and_loops(serial):
                 ds.adjoint[b] -= 0.5 * g * a * e
             k += 1
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         if ds.static(serial):
             ds.loop_config(serialize=True)
@@ -299,7 +301,7 @@ def test_kernel_level_values_and_several_tasks(cube):
     x, y, loss = field(4), field(4), field()
     x.from_numpy(numbers(4))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         s = 0.0
         for i in x:

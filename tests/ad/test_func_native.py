@@ -87,7 +87,7 @@ def test_several_arguments_branches_and_declarations():
     x, loss = field(8), field()
     x.from_numpy(numbers(8))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             s = x[i]

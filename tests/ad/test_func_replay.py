@@ -96,7 +96,7 @@ def test_derivatives_go_through_the_body():
     def regrow(a, i):
         return kept[i]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             b = grow(x[i], i)
@@ -152,7 +152,7 @@ def test_across_tasks_of_a_kernel():
     def renumber():
         return total[None]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         k = number()
         for i in x:

@@ -9,6 +9,8 @@ import diffsim as ds
 from diffsim.runtime.session import session
 from tests.support.gradients import central, field, numbers
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 @pytest.fixture(autouse=True)
 def _f64(cpu):

@@ -6,7 +6,7 @@ import pytest
 import diffsim as ds
 from diffsim.runtime.session import session
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 
 
 def fields(n, *shape, dtype=ds.f64):

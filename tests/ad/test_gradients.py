@@ -6,6 +6,8 @@ import pytest
 import diffsim as ds
 from tests.support.gradients import check, field, numbers
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 @pytest.fixture(autouse=True)
 def _f64():
@@ -85,7 +87,7 @@ def test_local_vectors():
     v, loss = field(5, n=3), field()
     v.from_numpy(numbers(5, 3))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in v:
             a = ds.Vector([0.0, 0.0, 0.0])
@@ -150,7 +152,7 @@ def test_root_by_newton():
     x, loss = field(5), field()
     x.from_numpy(np.linspace(-2, 2, 5))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in x:
             loss[None] += newton(x[i]) * (i + 1)
@@ -242,7 +244,7 @@ def test_locals_of_the_kernel():
     x, y, loss = field(6), field(6), field()
     x.from_numpy(numbers(6))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         s = 0.0
         v = ds.Vector([0.0, 1.0])
@@ -269,7 +271,7 @@ def test_locals_of_the_kernel_in_turn():
     x, y, loss = field(3), field(3, n=3), field()
     x.from_numpy(np.array([1.0, 2.0, 3.0]))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         s = 0.0
         for i in x:
@@ -326,7 +328,7 @@ def test_serial_loops():
     x.from_numpy(numbers(4))
     y.from_numpy(numbers(4, 5))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f(n: ds.i32):
         for i in x:
             a, b = x[i], 0.5
@@ -349,7 +351,7 @@ def test_a_serial_kernel():
     x, y, loss = field(6), field(7), field()
     x.from_numpy(numbers(6))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         a = x[0]
         ds.loop_config(serialize=True)
@@ -369,7 +371,7 @@ def test_while_break_continue():
     x, loss = field(9), field()
     x.from_numpy(np.linspace(-2.05, 2.11, 9))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f(n: ds.i32):
         for i in x:
             v, k = x[i], 0
@@ -409,7 +411,7 @@ def test_conditions_that_write():
         y[i] += 0.3 * v * v * x[i]
         return v
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in x:
             s = x[i]
@@ -440,7 +442,7 @@ def test_conditions_that_change_what_was_read_are_refused():
         y[i] += x[i]
         return y[i]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in x:
             while more(i) < 3.0:
@@ -462,7 +464,7 @@ def test_early_return_from_a_loop():
                 return v * k
         return -v
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in x:
             loss[None] += walk(x[i], i + 1) * walk(x[5 - i], 3)
@@ -476,7 +478,7 @@ def test_carried_vectors_and_integers():
     table.from_numpy(numbers(7))
     x.from_numpy(numbers(5, 2))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in x:
             p, R, k = x[i], ds.Matrix([[1.0, 0.0], [0.0, 1.0]]), i
@@ -498,7 +500,7 @@ def test_trip_counts(n):
     start = np.array([0.3, 1.0, -2.0])
     x.from_numpy(start)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def by_for(n: ds.i32, h: ds.f64):
         for i in x:
             v = x[i]
@@ -506,7 +508,7 @@ def test_trip_counts(n):
                 v = v + h * ds.cos(v)
             y[i] = v
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def by_while(n: ds.i32, h: ds.f64):
         for i in x:
             v = x[i]
@@ -536,7 +538,7 @@ def test_trip_counts_that_differ_between_lanes():
     count.from_numpy(np.array([0, 1, 40, 0, 3, -2], np.int32))
     x.from_numpy(numbers(6))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in x:
             v = x[i]

@@ -361,7 +361,7 @@ def test_random_numbers_are_drawn_again():
     x, w, loss = field(50), field(50, grad=False), field()
     x.fill(2)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f(t: ds.i32):
         for i in x:
             r = ds.random() + t
@@ -649,7 +649,7 @@ def test_many_lanes():
     x.from_numpy(X)
     cell.from_numpy(where.astype(np.int32))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         s = 0.0
         for i in x:
@@ -672,7 +672,7 @@ def test_ranges_with_steps():
     x, y, loss = field(12), field(12), field()
     x.from_numpy(numbers(12))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in range(1, 12, 3):
             a = x[i]

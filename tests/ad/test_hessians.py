@@ -178,7 +178,7 @@ def test_vectors_loops_branches_and_extremes(f64):
     x, loss = field(numbers(4, 2), element=(2,)), scalar()
     y, top = field(np.zeros(4)), scalar()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def work():
         for i in x:
             w = x[i]
@@ -211,7 +211,7 @@ def test_loops_within_loops(f64):
     """Saved values of a reversed loop have tangents."""
     x, loss = field(numbers(3)), scalar()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def work():
         for i in x:
             a = x[i]
@@ -274,7 +274,7 @@ def test_several_vectors_share_a_run(f64):
 def test_what_a_kernel_returns_is_a_loss(f64):
     x = field(numbers(3))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def energy() -> ds.f64:
         s = 0.0
         for i in range(3):

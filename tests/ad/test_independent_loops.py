@@ -9,7 +9,7 @@ from tests.support.gradients import check, field, numbers
 from tests.support.rules import refused
 from tests.support.source import line_of
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 
 
 @pytest.fixture(params=["plain", "debug"])

@@ -10,7 +10,7 @@ from tests.support.gradients import check, field, numbers
 from tests.support.rules import refused, summed
 from tests.support.source import make
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 
 N = 6
 
@@ -219,7 +219,7 @@ def test_loops_with_a_break_are_loops(name):
     body = "".join(f"        {line}\n" for line in LEFT_EARLY[name].splitlines())
     space = {"ds": ds, "x": x, "y": y, "w": w, "u": u, "N": N}
     make(f"@ds.kernel\ndef f():\n    for i in range({N}):\n{body}", space)
-    made = reverse(space["f"]._only(()).ir)
+    made = reverse(space["f"]._only(()).ir, strict=True)
     assert not made.conditions
     assert "scratch" not in str(space["f"].grad.ir())
     totals = weighted(y, loss), weighted(u, loss)
@@ -259,7 +259,7 @@ def test_other_loops_are_outside_of_the_rule(body, why):
     space = {"ds": ds, "x": x, "y": y, "w": w, "N": N}
     make(f"@ds.kernel\ndef f():\n    for i in range({N}):\n{text}", space)
     with pytest.raises(ds.AutodiffError, match=why):
-        reverse(space["f"]._only(()).ir)
+        reverse(space["f"]._only(()).ir, strict=True)
 
 
 def test_a_long_loop_with_a_break_is_reversed_in_segments():
@@ -269,7 +269,7 @@ def test_a_long_loop_with_a_break_is_reversed_in_segments():
     x[0] = 0.5
     w.from_numpy(numbers(count, lo=0.5, hi=1.5))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f(first: ds.i32):
         for i in x:
             s = x[i]

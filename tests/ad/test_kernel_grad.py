@@ -198,7 +198,7 @@ def test_branches_and_loops_in_the_function():
                 total += s ** (k + 2) * a
         return total
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             loss[None] += ds.grad(f)(x[i], n[i]) * x[i]
@@ -222,7 +222,7 @@ def test_in_a_loop_that_carries_and_in_branches():
     def slope(a, c):
         return ds.grad(energy)(a, c)[0]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             a = 0.0
@@ -293,7 +293,7 @@ def test_in_a_gradient_that_is_given():
         ds.adjoint[a] += da * g
         ds.adjoint[b] += db * g
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             for _ in range(2):

@@ -11,7 +11,7 @@ from tests.support.gradients import check, field, numbers
 from tests.support.rules import refused
 from tests.support.source import line_of
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 
 
 def whole(values):
@@ -398,7 +398,7 @@ def test_indices_of_many_kinds():
         for i, j in ds.ndrange(3, 4):
             out[a[i] + s, 2 * j + s] = x[4 * i + j] ** 2
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def masked():
         first = offset[None]
         for i in range(12):
@@ -406,7 +406,7 @@ def test_indices_of_many_kinds():
                 p = int(cell[i])
                 out[p % 3 + first, p // 3] = x[i] ** 2
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def inner(n: ds.i32):
         for i in range(n):
             for j in range(a[i] + 1):

@@ -430,7 +430,7 @@ def test_without_a_tape_and_by_the_rules(cpu, quick_code):
     ds.init(default_fp=ds.f64)
     x, loss = field(N), field()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def sweep():
         ds.loop_config(serialize=True)
         for k in range(2):

@@ -70,7 +70,7 @@ def test_gradients(name, repeated):
     again = "for k in range(3):\n            " if repeated else ""
     make(
         f"""
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def run():
     for i in A:
         a, b, s, m, p, q = A[i], B[i], S[i], M[None], P[None], Q[None]

@@ -6,7 +6,7 @@ import pytest
 import diffsim as ds
 from tests.support.source import line_of
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 
 
 def nan_error(run, L, match, **options):

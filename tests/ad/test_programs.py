@@ -9,7 +9,7 @@ from diffsim.ad.record.entries import Launched
 from tests.fuzz import programs
 from tests.fuzz.shrink import shrink
 
-COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 40
+COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 24
 ANSWERS = collections.Counter()
 
 

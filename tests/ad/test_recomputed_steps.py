@@ -258,7 +258,7 @@ def test_a_grid_that_depends_on_the_order_of_lanes():
         for i in y:
             y[i] = 0.0
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def compact():
         for i in x:
             y[ds.atomic_add(count[None], 1)] = x[i]

@@ -8,7 +8,7 @@ from diffsim.errors import GlobalDataAccessError
 from tests.support.gradients import central, numbers
 from tests.support.source import line_of
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 N = 16
 
 
@@ -121,7 +121,7 @@ def test_overwritten_inside_of_a_kernel():
             total(b, loss)
 
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def dynamic_loop_sum(x: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds.i32):
     s = 0.0
     ds.loop_config(serialize=True)
@@ -130,7 +130,7 @@ def dynamic_loop_sum(x: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds.
     loss[0] += s
 
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def dynamic_loop_mult(x: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds.i32):
     prod = x[0] * 0.0 + 1.0
     ds.loop_config(serialize=True)
@@ -139,7 +139,7 @@ def dynamic_loop_mult(x: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds
     loss[0] += prod
 
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def weighted_mean(
     x: ds.types.ndarray(), weights: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds.i32
 ):

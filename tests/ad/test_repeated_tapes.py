@@ -15,6 +15,8 @@ import diffsim as ds
 from diffsim.ad.record import overwrite_saves
 from diffsim.ad.repeat import past
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 class Chain:
     """x = sin(a x) for one number after the other, in place; the loss is x at the end."""

@@ -9,6 +9,8 @@ import diffsim as ds
 from tests.support.gradients import field, numbers
 from tests.support.pendulums import Pendulums, same
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 # ---- values and gradients
 
 

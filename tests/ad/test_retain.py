@@ -5,7 +5,7 @@ import pytest
 
 import diffsim as ds
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 
 
 def fields(n, *shape, dtype=ds.f64):
@@ -110,7 +110,7 @@ def test_a_loop_in_a_kernel():
     """Steps inside one kernel: what is read later in the same launch counts too."""
     n, (x, a), (L,) = 6, fields(2, 7), fields(1)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def roll():
         ds.loop_config(serialize=True)
         for t in range(n):
@@ -479,7 +479,7 @@ def test_a_store_after_an_addition(cpu):
     """The gradient of the value stored last is kept; that of the first is 0."""
     x, loss = ds.field(ds.f64, shape=3, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def twice():
         for i in x:
             x[i] += 0.5
@@ -500,7 +500,7 @@ def test_a_store_after_an_addition(cpu):
 def test_a_maximum_of_what_was_stored(cpu):
     x, y = (ds.field(ds.f64, shape=3, needs_grad=True) for _ in range(2))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def largest():
         for i in x:
             y[i] = 0.5

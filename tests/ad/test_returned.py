@@ -12,6 +12,8 @@ from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, M
 from tests.support.gradients import check, field, numbers
 from tests.support.source import make
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 vec3 = ds.types.vector(3, ds.f64)
 mat2 = ds.types.matrix(2, 2, ds.f64)
 
@@ -28,7 +30,7 @@ def space():
     x.from_numpy(numbers(4) + 0.2)
     v.from_numpy(numbers(3))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def total() -> ds.f64:
         s = 0.0
         for i in x:
@@ -263,7 +265,7 @@ def test_returns_and_stores_at_once():
     x, y, loss = field(3), field(3), field()
     x.from_numpy(numbers(3))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def both(scale: ds.f64) -> ds.f64:
         s = 0.0
         for i in x:
@@ -288,7 +290,7 @@ def test_returns_and_stores_at_once():
 def test_branches_and_early_returns():
     x, loss = field(3), field()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def first(limit: ds.f64) -> ds.f64:
         r = 0.0
         if x[0] > limit:
@@ -311,7 +313,7 @@ def test_time_steps(how):
     q, work, loss = field(3), field(), field()
     start = numbers(3)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def energy() -> ds.f64:
         e = 0.0
         for i in q:
@@ -507,7 +509,7 @@ def test_f32():
     x, loss = (ds.field(ds.f32, s, needs_grad=True) for s in (3, ()))
     x.fill(0.1)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def total() -> ds.f32:
         s = ds.f32(0)
         for i in x:

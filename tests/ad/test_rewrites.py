@@ -10,7 +10,7 @@ from tests.support.gradients import check, field, numbers
 from tests.support.rules import refused, summed
 from tests.support.source import make
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("quick_code", "cpu")
 
 RIGHT = {
     "again": "y[i] = x[i] ** 2\ny[i] = ds.max(y[i], 0.1)",
@@ -39,7 +39,7 @@ def kernel_of(body, space, **options):
     text = "".join(f"        {line}\n" for line in body.splitlines())
     space = {"ds": ds, **space}
     make(
-        f'@ds.kernel(simplicity="relaxed")\ndef f(n: ds.i32):\n    for i in range(4):\n{text}',
+        f"@ds.kernel\ndef f(n: ds.i32):\n    for i in range(4):\n{text}",
         space,
     )
     return space["f"]
@@ -112,7 +112,7 @@ def test_a_first_value_from_before_the_launch_is_kept():
     y.from_numpy(numbers(4))
     n.from_numpy(np.arange(4, dtype=np.int32))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in y:
             for _ in range(n[i]):
@@ -141,7 +141,7 @@ def test_nothing_is_loaded_that_the_program_does_not():
     x, y, w, loss = field(4), field(2), field(2), field()
     x.from_numpy(numbers(4, lo=0.2))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in range(4):
             for _ in range(2 * (i < 2)):
@@ -185,7 +185,7 @@ def test_a_launch_without_gradients_clears_what_it_stored_to():
     y, loss, at = field(4), field(), ds.field(ds.i32, 1)
     y.from_numpy(numbers(4, lo=0.2))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def f():
         for i in y:
             if i == 0:
@@ -194,7 +194,7 @@ def test_a_launch_without_gradients_clears_what_it_stored_to():
                         y[0] *= -2.0
                 y[0] *= y[0]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def g(n: ds.i32):
         if n < 9:
             for _ in range(n):
@@ -202,7 +202,7 @@ def test_a_launch_without_gradients_clears_what_it_stored_to():
                     break
                 y[0] *= -2.0
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def h():
         for i in range(1):
             for _ in range(at[0]):

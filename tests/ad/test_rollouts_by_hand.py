@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from tests.fuzz import numbering
 from tests.support.gradients import field
 from tests.support.source import make
 
@@ -287,3 +288,65 @@ def test_rows_of_several_indices_that_python_sets():
     u[5] = np.array([1.0, 2.0])
     with pytest.raises(ds.GlobalDataAccessError, match="use needs u as it was"):
         use.grad(2)
+
+
+def test_a_state_that_python_sets_again():
+    """Arrays, rows, vectors and elements of the same numbers, copies of fields, and arguments that are 0."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    p = ds.Vector.field(2, ds.f64, shape=3, needs_grad=True)
+    u, start, w, loss = field((2, 2)), field((2, 2)), field(), field()
+    space = {"ds": ds, "p": p, "u": u, "w": w, "loss": loss}
+    make(
+        """
+@ds.kernel
+def energy(gravity: ds.types.vector(2, ds.f64), shift: ds.f64):
+    for i in p:
+        loss[None] += w[None] * p[i].norm_sqr() + (p[i] - gravity).norm_sqr() * u[i % 2, 1] + shift
+@ds.kernel
+def move(gravity: ds.types.vector(2, ds.f64), shift: ds.f64):
+    for i in p:
+        p[i] = 0.5 * p[i] + gravity + shift
+    for i, j in u:
+        u[i, j] = 0.5 * u[i, j]
+""",
+        space,
+    )
+    energy, move = space["energy"], space["move"]
+    places = np.array([[0.5, 1.0], [2.0, -1.0], [0.0, 0.25]])
+    start.from_numpy(np.array([[1.0, 2.0], [3.0, 4.0]]))
+
+    def set_all(first):
+        loss[None], w[None] = 0.0, 0.5
+        (p.fill([1.0, first]), p.from_numpy(places * first))
+        for k in range(3):
+            p[k] = [first, 1.0] if k else places[0]
+        (u.copy_from(start), u.from_numpy(start.to_numpy()))
+        for k in range(2):
+            u[k] = np.array([k, first])
+
+    def rollout(first=1.0):
+        set_all(first)
+        energy([0.0, -9.8], 0.0)
+        move([0.0, -9.8], 0.0)
+        set_all(first)
+
+    def gradient():
+        w.grad[None], loss.grad[None] = 0.0, 1.0
+        energy.grad([0.0, -9.8], 0.0)
+        return w.grad[None]
+
+    right = 0.25 + 1.0 + 2 * (1.0 + 1.0)
+    for _ in range(3):
+        rollout()
+    assert [gradient() for _ in range(3)] == [right] * 3
+    rollout(first=2.0)
+    for _ in range(2):
+        rollout()
+    assert [gradient() for _ in range(2)] == [right] * 2
+    with pytest.raises(ds.GlobalDataAccessError, match="was called 3 times"):
+        gradient()
+
+
+def test_equal_numbers_are_equal_values():
+    for seed in range(20):
+        assert numbering.verdict(numbering.make(seed)) == "right"

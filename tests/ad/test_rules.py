@@ -30,7 +30,7 @@ def test_probe_loop_carried_local(turns):
     x, loss = field(), field()
     x[None] = 0.7
 
-    @ds.kernel
+    @ds.kernel(simplicity="strict")
     def strict():
         for i in range(1):
             v = x[None]
@@ -38,7 +38,7 @@ def test_probe_loop_carried_local(turns):
                 v = v * v * 0.9 + 0.1
             loss[None] += v
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def relaxed():
         for i in range(1):
             v = x[None]
@@ -67,14 +67,14 @@ def test_probe_reads_what_it_wrote_one_turn_before():
         for i in range(4):
             f[i + 1] = ds.sin(f[i])
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def serial():
         ds.loop_config(serialize=True)
         for i in range(4):
             f[i + 1] = ds.sin(f[i]) + f[i + 1] ** 2
         loss[None] += f[4] ** 2
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def chain():
         ds.loop_config(serialize=True)
         for i in range(4):
@@ -308,7 +308,7 @@ def test_probe_atomic_max():
         for i in x:
             ds.atomic_min(top[None], x[i])
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def local():
         m = -9.0
         for i in x:
@@ -355,7 +355,7 @@ def test_probe_returned_value(shape):
     x, y, loss = field(3), field(), field()
     x.fill(2)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def scalar() -> ds.f64:
         s = 0.0
         for i in x:

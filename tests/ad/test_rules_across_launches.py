@@ -32,7 +32,7 @@ def test_integer_fields_and_arguments_that_change_later():
     pick.fill(2)
     count.fill(2)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def gather():
         for i in x:
             for k in range(count[i]):
@@ -424,7 +424,7 @@ def test_gradients_as_values():
         for i in x:
             loss[None] += ds.stop_grad(x.grad[i]) * x[i]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def by_a_local():
         s = 0.0
         for i in x:

@@ -11,6 +11,8 @@ from tests.support.gradients import check, field, numbers
 from tests.support.rules import refused, summed
 from tests.support.source import line_of
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 @pytest.fixture(autouse=True)
 def _f64():
@@ -110,7 +112,7 @@ def test_stores_that_only_look_like_races():
             twos[2 * i] = x[i % 3, 0]
             twos[2 * i + 1] = x[i % 3, 1] * twos[2 * i]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def block():
         for i in range(3):
             for k in range(4):
@@ -180,7 +182,7 @@ def test_changed_after_it_was_read():
             loss[None] += x[i]
             n[None] = 0
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def inner_bound():
         for i in x:
             for k in range(cells[i]):
@@ -201,14 +203,14 @@ def test_changed_after_it_was_read():
                 loss[None] += x[i]
             cells[i] = 1
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def loop_turns():
         for i in x:
             for k in range(3):
                 y[i] += x[i] * x[i]
                 x[i] += 1.0
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def while_turns():
         for i in x:
             k = 0
@@ -217,7 +219,7 @@ def test_changed_after_it_was_read():
                 y[i] += x[i] * x[i]
                 k += 1
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def for_a_local():
         s = 0.0
         for i in x:

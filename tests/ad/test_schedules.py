@@ -15,6 +15,8 @@ from diffsim.ad.schedules.actions import Action, Holdings, backward, forward
 from diffsim.ad.schedules.mixed import best_split, leaf_lengths, planned, repeated
 from diffsim.ad.schedules.online import OnlineStates
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 @functools.cache
 def optimum(n, free, state=1, tape=1, kept=0):

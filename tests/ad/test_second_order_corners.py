@@ -252,7 +252,7 @@ def squares():
             q = 2.0 - v[i].norm() / 4.0
             loss[None] += (1.0 + q) * (q - 3.0) + q
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def absolute():
         for i in v:
             a, b = ds.abs(v[i].x), ds.abs(v[i].y)
@@ -303,7 +303,7 @@ def test_products_of_roots_of_different_numbers_stay():
     """A store between two loads, and another index, make other roots."""
     x, loss = field(2), field(())
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def changed():
         for i in range(1):
             a = ds.abs(x[i])

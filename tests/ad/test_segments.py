@@ -7,13 +7,16 @@ import diffsim as ds
 from diffsim.passes.autodiff import loop_checkpoints
 from diffsim.runtime.session import session
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 LONG = 100_000
 
 
 def gradients(source, turns, t, lanes=70):
     """Derivatives of a chaotic map after so many turns, in as many lanes; and the scratch it took."""
     for threads in (2, 1):  # a new pool, which keeps no scratch of an earlier one
-        ds.init(arch=ds.cpu, cpu_max_num_threads=threads, kernel_simplicity="relaxed")
+        # Made anew, with the constants set here.
+        ds.init(arch=ds.cpu, cpu_max_num_threads=threads, offline_cache=False)
         assert session.pool.threads == threads
     x, c, y = (ds.field(t, shape=lanes, needs_grad=True) for _ in range(3))
     kernel = source(x, c, y)
@@ -125,7 +128,7 @@ def test_long_loops_take_bounded_memory(source, monkeypatch):
 
 
 def test_a_known_number_of_turns_within_the_share_is_one_segment():
-    ds.init(arch=ds.cpu, kernel_simplicity="relaxed")
+    ds.init(arch=ds.cpu)
     x, y = (ds.field(ds.f32, shape=8, needs_grad=True) for _ in range(2))
 
     @ds.kernel

@@ -188,7 +188,7 @@ def test_control_flow_and_memory_of_kernels():
             else:
                 y[i] = ds.max(x[i], x[(i + 5) % n])
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def loops():
         for i in x:
             a, b = x[i], ds.cast(1.0, ds.f64)
@@ -326,7 +326,7 @@ def test_values_that_go_through_python():
     n = 70
     x, y = field(n), field(n)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def mean() -> ds.f64:
         s = ds.cast(0.0, ds.f64)
         for i in x:

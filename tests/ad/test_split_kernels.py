@@ -10,6 +10,8 @@ import diffsim as ds
 from diffsim.passes.autodiff import reverse
 from tests.support.gradients import central, check, field, numbers
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 N = 5
 
 
@@ -75,7 +77,7 @@ def test_the_gradient(cpu):
 
 
 def test_one_tape_that_saves_is_enough(cpu):
-    ds.init(default_fp=ds.f64, kernel_simplicity="relaxed")
+    ds.init(default_fp=ds.f64)
     p = Step()
     with ds.Tape(p.loss, in_place="save"):
         p.run()

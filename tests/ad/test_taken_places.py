@@ -113,7 +113,7 @@ def test_in_a_checkpointed_rollout(untraced):
     x, y, loss, n = field(40), field(40), field(), ds.field(ds.i32, shape=())
     x.from_numpy(numbers(40))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step():
         n[None] = 0
         for i in y:
@@ -215,7 +215,7 @@ def test_what_is_not_noted_is_refused_as_before():
     x, out, loss = field(8), field(80), field()
     count, old = ds.field(ds.i32, shape=()), ds.field(ds.f64, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def in_a_loop():
         for i in x:
             for j in range(3):

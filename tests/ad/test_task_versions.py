@@ -6,6 +6,8 @@ import pytest
 import diffsim as ds
 from tests.support.gradients import central, field, numbers
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 N = 6
 
 
@@ -68,7 +70,7 @@ def scatter(x):
     """The shape of particle-in-cell codes: clear, scatter, update the grid in place, gather."""
     g = field(N)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         for i in g:
             g[i] = 0.0
@@ -85,7 +87,7 @@ def scatter(x):
 def vectors(x):
     g = ds.Matrix.field(2, 2, ds.f64, N, needs_grad=True, layout=ds.Layout.SOA)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         for i in x:
             g[i] = ds.Matrix([[x[i], 1.0], [0.5, x[(i + 1) % N]]])
@@ -104,7 +106,7 @@ def counts(x):
     c = ds.field(ds.i32, N)
     w = field(N)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         for i in c:
             c[i] = t + 1
@@ -124,7 +126,7 @@ def single(x):
     """A field of one element, between serial statements."""
     s = field()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         s[None] = 0.0
         for i in x:
@@ -141,7 +143,7 @@ def single(x):
 def part(x):
     """Only some elements are overwritten, under a condition."""
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         for i in range(t, N):
             if x[i] > 0:
@@ -159,7 +161,7 @@ def local(x):
     """A temporary is computed between the states."""
     g = field(N)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         total = 0.0
         for i in x:
@@ -178,7 +180,7 @@ def highest(x):
     """The winner of a maximum cannot be found again in a version: the loops are launched one by one."""
     g = field()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         g[None] = -10.0
         for i in x:
@@ -204,7 +206,7 @@ def given(x, *, in_one_loop=False):
     def square_grad(i: ds.i32, r):
         ds.adjoint[g][i] += 2.0 * g[i] * r
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         for i in g:
             g[i] = ds.sin(x[i]) + 0.5
@@ -223,7 +225,7 @@ def given(x, *, in_one_loop=False):
 def stored_last(x):
     """A loop that stores every element, but after an update that needs the state before."""
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         for i in x:
             x[i] -= 0.5
@@ -237,7 +239,7 @@ def stored_last(x):
 def stored_before(x):
     """The same after a store in some of the lanes."""
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step(t: ds.i32):
         for i in x:
             x[i] -= 0.5
@@ -299,7 +301,7 @@ def test_a_race_is_no_other_state():
     """What one iteration reads and another writes stays refused, though versions would hide it."""
 
     def race(x):
-        @ds.kernel(simplicity="relaxed")
+        @ds.kernel
         def step(t: ds.i32):
             for i in x:
                 x[i] = ds.sin(x[i])
@@ -317,7 +319,7 @@ def test_what_atomics_returned_is_not_computed_again():
     def compact(x):
         g, n = field(N), ds.field(ds.i32, ())
 
-        @ds.kernel(simplicity="relaxed")
+        @ds.kernel
         def step(t: ds.i32):
             n[None] = 0
             for i in x:
@@ -368,7 +370,7 @@ def test_no_gradient_of_a_field_with_versions_is_kept():
     """What the last loop adds for the value of g goes to a version's gradient; that of g would be 0."""
     x, g, loss = field(N), field(N), field()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step():
         for i in g:
             g[i] = ds.sin(x[i])

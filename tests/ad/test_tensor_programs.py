@@ -7,7 +7,7 @@ import pytest
 
 from tests.fuzz import tensors
 
-COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 36
+COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 20
 ANSWERS = collections.Counter()
 
 

@@ -35,7 +35,7 @@ def test_a_local_carried_through_a_loop_of_unknown_length(turns):
     x, loss, n = number(0.6), number(), ds.field(ds.i32, ())
     n[None] = turns
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for _ in range(1):
             y = x[None]
@@ -56,7 +56,7 @@ def test_a_loop_that_reads_what_it_wrote_the_turn_before():
     f, loss = ds.field(ds.f64, 6, needs_grad=True), number()
     f[0] = 0.5
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         ds.loop_config(serialize=True)
         for i in range(5):
@@ -174,14 +174,14 @@ def test_loops_that_are_left_early(way):
     """Refused without a reason, or wrong 19 times over."""
     a, loss = number(7.0), number()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def newton():
         x = a[None]
         while abs(x * x - a[None]) > 1e-12:
             x = 0.5 * (x + a[None] / x)
         loss[None] = x
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def leave():
         for _ in range(1):
             x = a[None]
@@ -191,7 +191,7 @@ def test_loops_that_are_left_early(way):
                 x = 0.5 * (x + a[None] / x)
             loss[None] = x
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def skip():
         for _ in range(1):
             x = a[None]
@@ -227,7 +227,7 @@ def test_the_largest_of_many():
 def test_a_product_into_what_was_stored_before():
     x, y, loss = number(3.0), number(), number()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         y[None] = 2 * x[None]
         y[None] *= x[None]
@@ -276,7 +276,7 @@ def test_statements_beside_loops():
     x, x0, y = ds.field(ds.f64, 4, needs_grad=True), number(3.0), number()
     x.fill(2.0)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         y[None] += x0[None] ** 2
         for i in x:

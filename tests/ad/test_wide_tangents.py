@@ -9,6 +9,8 @@ import diffsim as ds
 from diffsim.ir.layout import block_stride
 from diffsim.runtime.fields.adjoints import make_dual
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 PAGE = 4096
 
 

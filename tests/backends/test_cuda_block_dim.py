@@ -223,7 +223,7 @@ def test_saved_values_of_loops(n, room):
     x, y = (ds.field(ds.f64, shape=lanes, needs_grad=True) for _ in range(2))
     drive = ds.field(ds.f64, shape=turns, needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def iterate(k: ds.i32):
         ds.loop_config(block_dim=n)
         for i in x:

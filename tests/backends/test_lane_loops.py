@@ -28,7 +28,7 @@ def test_the_gradient_of_a_dense_layer(outputs, inputs, t):
     x = ds.field(t, shape=(n, inputs), needs_grad=True)
     y = ds.field(t, shape=(n, outputs), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def layer():
         for i, j in y:
             total = 0.0
@@ -59,7 +59,7 @@ def test_lanes_have_integers_booleans_and_ends_of_their_own(monkeypatch):
     row = ds.field(ds.i32, shape=n)
     x, y = (ds.field(ds.f64, shape=n, needs_grad=True) for _ in range(2))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def sums():
         for i in x:
             total = x[i]

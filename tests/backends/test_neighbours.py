@@ -229,7 +229,7 @@ def test_which_accesses_are_grouped():
     x, y = ds.field(ds.f32, shape=64), ds.field(ds.f32, shape=64)
     at = ds.field(ds.i32, shape=8)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in at:
             k = at[i]

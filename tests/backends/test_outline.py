@@ -201,7 +201,7 @@ def test_blocks_in_loops_and_what_their_adjoints_saved(n):
     x, y = ds.field(ds.f64, shape=n, needs_grad=True), ds.field(ds.f64, shape=n, needs_grad=True)
     c = ds.field(ds.f64, shape=n + 3)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def turns(m: ds.i32):
         for i in x:
             z = x[i]

@@ -78,7 +78,7 @@ def lists(request):
     items.from_numpy(np.random.default_rng(1).permutation(ITEMS).astype("i4"))
     x.from_numpy(np.arange(1.0, ITEMS + 1))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def to_next(n: ds.i32):
         for i in range(n):
             s = 0.0
@@ -88,7 +88,7 @@ def lists(request):
                     s = 0.5 * s + x[items[e]]
             y[i] = s
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def by_length(n: ds.i32):
         for i in range(n):
             s = 0.0
@@ -167,6 +167,16 @@ def test_nests_that_are_no_lists_stay(cpu):
                     y[i] += before + x[e]
 
     @ds.kernel
+    def use_the_sum_so_far():
+        for i in range(n):
+            total = 1.0
+            for c in range(n):
+                before = total
+                for e in range(first[c], first[c + 1]):
+                    total += before + x[e]
+            y[i] = total - 1.0
+
+    @ds.kernel
     def skip_a_cell():
         for i in range(n):
             for c in range(n - 1):
@@ -188,10 +198,14 @@ def test_nests_that_are_no_lists_stay(cpu):
         return total
 
     grown = expected(lambda t, c: t + sum(t + values[e] for e in range(ends[c], ends[c + 1])))
+    from_one = expected(
+        lambda t, c: t + sum(t + 1 + values[e] for e in range(ends[c], ends[c + 1]))
+    )
     pairs = sum(values[e] for c in range(n - 1) for e in range(ends[c], ends[c + 2]))
     for kernel, result in (
         (use_the_cell, sum(v * c for v, c in zip(values, [0, 2, 2], strict=True))),
         (look_at_what_changes, grown),
+        (use_the_sum_so_far, from_one),
         (skip_a_cell, pairs),
         (change_the_lists, None),
     ):
@@ -202,6 +216,52 @@ def test_nests_that_are_no_lists_stay(cpu):
             kernel()
             np.testing.assert_array_equal(y.to_numpy(), result)
         assert ".sorted" not in kernel.ir(after="join_ranges")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_pairs_but_for_a_particle_itself(cpu, name):
+    """The adjoint adds to both of a pair; what it adds to its own particle it carries through all lists."""
+    ends, n = LISTS[name], ITEMS
+    first, items = ds.field(ds.i32, shape=CELLS + 1), ds.field(ds.i32, shape=n)
+    x = ds.field(ds.f32, shape=n, needs_grad=True)
+    y = ds.field(ds.f32, shape=n, needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def interact():
+        for p in range(n):
+            s = 0.0
+            for c in range(p % 9, p % 9 + 2):
+                for e in range(first[c], first[c + 1]):
+                    q = items[e]
+                    if q != p:
+                        s += x[p] * x[q]
+            y[p] = s
+
+    first.from_numpy(np.array(ends, "i4"))
+    order = np.random.default_rng(2).permutation(n)
+    items.from_numpy(order.astype("i4"))
+    given, seeds = np.arange(1.0, n + 1), np.arange(n) % 3 - 1.0
+    x.from_numpy(given.astype("f4"))
+    interact()
+    y.grad.from_numpy(seeds.astype("f4"))
+    interact.grad()
+    pairs = [
+        (p, order[e])
+        for p in range(n)
+        for c in range(p % 9, p % 9 + 2)
+        for e in range(ends[c], ends[c + 1])
+        if order[e] != p
+    ]
+    slopes, expected = np.zeros(n), np.zeros(n)
+    for p, q in pairs:
+        expected[p] += given[p] * given[q]
+        slopes[p] += seeds[p] * given[q]
+        slopes[q] += seeds[p] * given[p]
+    np.testing.assert_array_equal(y.to_numpy(), expected)
+    np.testing.assert_array_equal(x.grad.to_numpy(), slopes)
+    loops = interact.grad.ir(after="join_ranges")
+    assert ".sorted" in loops
+    assert "%any" in loops
 
 
 def test_lists_with_little_to_compute_stay_scalar(cpu):

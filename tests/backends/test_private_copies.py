@@ -271,7 +271,7 @@ def test_how_many_slots():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_pairs_have_the_same_bits_every_time(threads):
     """The gradient of a sum over pairs, with a number of lanes that no register divides."""
-    ds.init(arch=ds.cpu, cpu_max_num_threads=threads, kernel_simplicity="relaxed")
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
     n = 1001
     x = ds.Vector.field(3, ds.f32, shape=n, needs_grad=True)
     energy = ds.field(ds.f32, shape=(), needs_grad=True)

@@ -45,7 +45,7 @@ def test_an_inner_loop_and_its_gradient(n, dtype):
     t = getattr(ds, dtype)
     x, c, y = (ds.field(t, shape=n, needs_grad=True) for _ in range(3))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def iterate():
         for i in x:
             z = x[i]
@@ -141,7 +141,7 @@ def test_neighbours_that_only_some_lanes_have(n):
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     x, y = ds.field(ds.f64, shape=n, needs_grad=True), ds.field(ds.f64, shape=n, needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def smooth():
         for i in x:
             s = 1.0
@@ -236,7 +236,7 @@ def mixed(n, threads):
     x, y = ds.field(ds.f32, shape=n, needs_grad=True), ds.field(ds.f32, shape=n, needs_grad=True)
     total = ds.field(ds.f32, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def mix():
         for i in x:
             z = x[i]
@@ -274,7 +274,7 @@ def test_gradients_of_loops_that_differ(n):
     turns = ds.field(ds.i32, shape=n)
     loss = ds.field(ds.f64, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def walk():
         for i in x:
             z = x[i]
@@ -387,7 +387,7 @@ def bits(t, n):
     ds.init(arch=ds.cpu, random_seed=5)
     x, c, y, noise = (ds.field(t, shape=n, needs_grad=True) for _ in range(4))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def mix():
         for i in x:
             z = x[i]
@@ -423,7 +423,7 @@ def test_a_maximum_finds_the_lane_that_reached_it():
     n = 203
     x, most = ds.field(ds.f32, shape=n, needs_grad=True), ds.field(ds.f32, shape=4, needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def highest():
         for i in x:
             z = x[i]

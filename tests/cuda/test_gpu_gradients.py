@@ -78,7 +78,7 @@ def test_saved_values_of_loops(gpu, size):
     trips = ds.field(ds.i32, shape=n)
     loss = ds.field(ds.f64, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def compute():
         for i in x:
             v = x[i]

@@ -67,7 +67,7 @@ def test_blocks_of_every_size(gpu, n, deterministic):
     drive = ds.field(ds.f64, shape=turns, needs_grad=True)
     loss = ds.field(ds.f64, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run(k: ds.i32):
         ds.loop_config(block_dim=n)
         for i in range(1, lanes - 1):

@@ -248,7 +248,7 @@ def test_checks_are_looked_at_when_python_next_looks(fake):
     x = ds.field(ds.f64, shape=4, needs_grad=True)
     loss, turns = ds.field(ds.f64, shape=(), needs_grad=True), ds.field(ds.i32, shape=())
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def iterate():
         for i in x:
             y = x[i]

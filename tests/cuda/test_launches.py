@@ -225,7 +225,7 @@ def test_gradients_of_a_pass_that_failed_late_are_nan(fake, how, monkeypatch):
     x, other = (ds.field(ds.f64, shape=4, needs_grad=True) for _ in range(2))
     loss, turns = ds.field(ds.f64, shape=(), needs_grad=True), ds.field(ds.i32, shape=())
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def iterate():
         for i in x:
             y = x[i]

@@ -6,6 +6,7 @@ method is called with a keyword, and every object is given an attribute, that it
 """
 
 import contextlib
+import inspect
 import io
 import re
 import warnings
@@ -309,6 +310,103 @@ def test_slips_are_told_what_was_meant(tmp_path, cpu):
             eval(slip, space)
         expected = rf"(did you mean|write) \.?{re.escape(meant)}(=?\?)?$"
         assert re.search(expected, found.value.hint), found.value
+
+
+SPACES = """
+    ds ds.math ds.linalg ds.algorithms ds.ad ds.optim ds.types ds.profiler ds.tools Ball ds.Struct
+    ds.Vector ds.Matrix ds.math.vec3 x x.grad v p w b arr unplaced tape step step.grad gui ply builder sparse
+    solver adam prefix fb node
+""".split()
+MADE_BY_OTHERS = """
+    ds.Field ds.Kernel ds.StructField ds.ad.CheckpointPlan ds.ad.CheckpointStats ds.ad.Recorded
+    ds.optim.Minimum ds.optim.Run ds.Layout
+""".split()  # classes that functions make objects of
+NOT_CALLED = """
+    ds.init ds.reset ds.tools.ArgumentParser ds.tools.animate ds.tools.imshow adam.lr step.specialize
+    gui.Event gui.EventFilter gui.WidgetValue ds.precompile
+""".split()  # those that end the session, open windows or belong to the inside
+MORE = """
+gui = ds.GUI("shapes", (16, 16), show_gui=False)
+ply = ds.tools.PLYWriter(num_vertices=3)
+adam = ds.optim.Adam([x])
+prefix = ds.algorithms.PrefixSumExecutor(3)
+fb = ds.FieldsBuilder()
+node = ds.root.pointer(ds.i, 4)
+"""
+OF_SCIPY = """
+builder = ds.linalg.SparseMatrixBuilder(3, 3, max_num_triplets=9)
+sparse = builder.build()
+solver = ds.linalg.SparseSolver()
+"""
+ARGUMENTS = """
+    nosuch=1 *range(30) None "q" -1 10**400 [[1,2],[3]] object(),object() x,"q" x,x,float("nan") "q","q","q"
+""".split()
+ARGUMENTS.append("")
+
+
+def is_of_objects(kind, member):
+    """Whether a member of a class is a method, which has no object here."""
+    if kind is ds.Vector and member in vars(ds.Matrix):
+        kind = ds.Matrix  # whose methods it passes on
+    return not isinstance(inspect.getattr_static(kind, member), staticmethod | classmethod | type)
+
+
+def public_callables(space):
+    """What users can call, by its text; a method that several objects have, once."""
+    found = {}
+    for name in SPACES:
+        thing = eval(name, space) if name.split(".")[0] in space else None
+        names = getattr(thing, "__all__", None) or [n for n in dir(thing) if n[0] != "_"]
+        for member in names if thing is not None else ():
+            text = f"{name}.{member}"
+            function = None
+            with contextlib.suppress(ds.DiffsimError):  # what this object does not have
+                function = getattr(thing, member, None)
+            error = isinstance(function, type) and issubclass(function, BaseException)
+            if isinstance(thing, type) and is_of_objects(thing, member):
+                continue
+            if callable(function) and not error and text not in MADE_BY_OTHERS + NOT_CALLED:
+                found.setdefault(getattr(function, "__func__", text), text)
+    return sorted(found.values())
+
+
+def test_all_that_is_public(tmp_path, cpu, monkeypatch):
+    """What can be called is found by looking, so that nothing new is left out."""
+    monkeypatch.chdir(tmp_path)
+    space = space_of(tmp_path)
+    exec(MORE, space)
+    with contextlib.suppress(ds.MissingPackageError):
+        exec(OF_SCIPY, space)
+    file = str(tmp_path / "call.py")
+    functions = public_callables(space)
+    assert len(functions) > 400
+    calls = [f"{function}({given})" for function in functions for given in ARGUMENTS]
+    wrong = [found for call in calls if (found := complaint(call, space, file))]
+    assert not wrong, "\n".join(wrong)
+
+
+REFUSED = """
+    node.parent(-1) node.parent(1.5) node.parent(None) s.parent(0) ds.linalg.LinearOperator(3)
+    ds.linalg.MatrixFreeCG(op,v,v) ds.linalg.MatrixFreeCG(op,k,k) ds.linalg.MatrixFreeCG(op,x,y,"tol")
+    ds.linalg.MatrixFreeBICGSTAB(op,x,y,1e-6,-1) ds.linalg.MatrixFreeCG(op,x,y,maxiter=None)
+    ds.linalg.MatrixFreeCG(step,x,y) ds.math.popcnt([1,2]) ds.bit_cast([1.5],ds.i32)
+    ds.rescale_index(x,y,[float("nan")]) ds.rescale_index(x,y,[1,2]) x.to_numpy(np.float64,"yes")
+    gui.slider("a",None,1) gui.button("a",event_name=3) gui.point_field(np.ones((2,2)),bound="x")
+    ds.tools.colormap(x,vmin="1") ply.add_vertex_channel(1.5,"int",[1,2,3])
+    ds.func(helper,is_real_function="no")
+    ds.tools.VideoManager("out",automatic_build="no") ds.tools.VideoManager("out",post_processor=3)
+""".split()
+
+
+def test_what_was_taken_silently(tmp_path, cpu, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = space_of(tmp_path)
+    exec(MORE + "s = ds.field(ds.f32)\nnode.place(s)\nop = ds.linalg.LinearOperator(step)\n", space)
+    file = str(tmp_path / "call.py")
+    for call in REFUSED:
+        with pytest.raises(ds.DiffsimError):
+            eval(call, space)
+        assert not complaint(call, space, file)
 
 
 @pytest.mark.parametrize("size", [2**62, 10**18, 10**400])

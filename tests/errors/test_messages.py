@@ -30,6 +30,8 @@ import diffsim as ds
 from tests.support.source import make
 from tests.support.tracebacks import own_frames
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 PREAMBLE = "import math; import numpy as np; import diffsim as ds\n"
 WRONG = Path(__file__).parent / "wrong"
 PACKAGE = Path(ds.__file__).parent

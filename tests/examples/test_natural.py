@@ -18,7 +18,6 @@ def natural(monkeypatch, cpu, quick_code):
     monkeypatch.syspath_prepend(str(FOLDER))
     for name in ("suite", "check"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    cpu.init(arch=cpu.cpu, default_fp=cpu.f64, rules="lifted")
     yield importlib.import_module
     for name in ("suite", "check"):
         sys.modules.pop(name, None)
@@ -32,5 +31,6 @@ def test_there_are_many_programs():
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - LONG))
 def test_gradient_is_that_of_differences(name, natural, cpu):
     check = natural("check")
+    check.start(cpu, name)
     module = check.load(name)
     assert check.difference_error(cpu, module, check.TINY.get(name, 12)) < 1e-5

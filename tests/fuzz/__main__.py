@@ -5,6 +5,7 @@
     python -m tests.fuzz --cuda              on an emulated GPU, with more lanes
     python -m tests.fuzz --deterministic     the same bits in every run
     python -m tests.fuzz --by-default        the same bits without the option, where they are promised
+    python -m tests.fuzz --warm              with and without what the cache on disk holds of others
     python -m tests.fuzz --seed 1234         one program again
 
 Ends with status 1 and the smallest programs that it could find if any gradient (or value) was wrong.
@@ -39,8 +40,10 @@ from tests.fuzz import (
     launches,
     near_lanes,
     neighbours,
+    nested,
     networks,
     nonfinite,
+    numbering,
     numbers,
     programs,
     recomputed,
@@ -49,6 +52,7 @@ from tests.fuzz import (
     repeated,
     rewrites,
     roots,
+    shapes,
     slices,
     solves,
     sparse,
@@ -56,6 +60,7 @@ from tests.fuzz import (
     sweeps,
     tangents,
     tensors,
+    warm,
     wide,
 )
 from tests.fuzz.shrink import shrink
@@ -112,6 +117,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         ]
     if seed % 32 == 7:
         return dense.make(seed), [("dense", functools.partial(dense.verdict, seed=seed))]
+    if seed % 64 == 43:
+        return numbers.make(seed), [("numbers", functools.partial(numbers.verdict, seed=seed))]
     if seed % 32 == 11:
         return recordings.make(seed), [
             ("recordings", functools.partial(recordings.verdict, seed=seed))
@@ -139,6 +146,11 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return halves.make(seed), [
             ("halves", functools.partial(halves.verdict, seed=seed, arch=arch, vectors=vectors))
         ]
+    twice = ("hessians", functools.partial(hessians.verdict, seed=seed))
+    stepped = ("complex step", functools.partial(complex_steps.verdict, seed=seed))
+    if seed % 32 == 21:
+        text = tensors.make(seed)
+        return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 16 == 14:
@@ -152,10 +164,18 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return nonfinite.make(seed), [
             ("nonfinite", functools.partial(nonfinite.verdict, seed=seed))
         ]
+    if seed % 64 == 38:
+        return numbering.make(seed), [("numbering", numbering.verdict)]
     if seed % 8 == 6:
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
     if seed % 16 == 10:
         return captured.make(seed), [("captured", captured.verdict)]
+    if seed % 64 == 48:
+        ways = [
+            (f'in_place="{how}"', functools.partial(nested.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return nested.make(seed), ways
     if seed % 32 == 16:
         return sweeps.make(seed), [("sweeps", functools.partial(sweeps.verdict, seed=seed))]
     if seed % 16 == 2:
@@ -170,30 +190,22 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
             for how in HOWS
         ]
         return launches.make(seed), ways
-    if seed % 4 == 3:
-        return numbers.make(seed), [("numbers", functools.partial(numbers.verdict, seed=seed))]
-    twice = ("hessians", functools.partial(hessians.verdict, seed=seed))
-    stepped = ("complex step", functools.partial(complex_steps.verdict, seed=seed))
-    if seed % 2:
-        text = tensors.make(seed)
-        return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
     ways = [
         (f'in_place="{how}"', functools.partial(programs.verdict, seed=seed, in_place=how))
         for how in HOWS
     ]
     ways.append(("lifted", functools.partial(programs.lifted, seed=seed)))
     ways.append(("forward", functools.partial(forward.verdict, seed=seed)))
-    if seed % 16 == 0:
-        python = functools.partial(programs.verdict, seed=seed, in_place="save", arch=ds.python)
-        ways.append(("in Python", python))
+    python = functools.partial(programs.verdict, seed=seed, in_place="save", arch=ds.python)
+    ways.append(("in Python", python))
     ways += [twice, stepped, ("halves", functools.partial(halves.stepped, seed=seed))]
-    if seed % 32 == 0:
-        ways += [
-            (k, functools.partial(bridges.verdict, seed=seed, library=k)) for k in bridges.LIBRARIES
-        ]
-    if seed % 16 in (0, 4):
-        ways.append(("sparse", functools.partial(sparse.verdict, seed=seed)))
-    maker = constructs if seed % 64 == 32 else rewrites if seed % 8 == 4 else programs
+    ways += [
+        (k, functools.partial(bridges.verdict, seed=seed, library=k)) for k in bridges.LIBRARIES
+    ]
+    ways.append(("sparse", functools.partial(sparse.verdict, seed=seed)))
+    maker = (programs, shapes, rewrites, constructs)[seed // 32 % 4]
+    if maker is shapes:
+        ways.append(("by hand", functools.partial(shapes.by_hand, seed=seed)))
     return maker.make(seed), ways
 
 
@@ -226,10 +238,13 @@ def main():
     parser.add_argument(
         "--by-default", action="store_true", help="the same bits, where they are promised"
     )
+    parser.add_argument("--warm", action="store_true", help="the cache on disk, in many processes")
     options = parser.parse_args()
     if options.cuda:
         emulated.install(by_default=True)
     first = time.time_ns() // 10**6 % 10**9 if options.seed is None else options.seed
+    if options.warm:
+        return 1 if warm.search(first, options.minutes if options.seed is None else 0.0) else 0
     end = time.monotonic() + 60 * options.minutes
     seed, tried, failures = first, 0, 0
     while time.monotonic() < end and failures < 5:

@@ -1,9 +1,9 @@
 """What the refusals of random programs advise, done: the program then has its gradient.
 
-A refusal names the options that lift its rule: `simplicity="relaxed"` for the kernel, `in_place="save"` for
-the tape, `needs_grad=True` for a field on the way, and the switch for all. Each is applied to the program as
-a user would. What it was advised for may not be refused again; other refusals that show then are treated
-alike, and in the end the gradient is right.
+A refusal names the options that lift its rule: `in_place="save"` for the tape, `needs_grad=True` for a field
+on the way, the switch for both, and in strict sessions, half of them, `simplicity="relaxed"` for the kernel.
+Each is applied to the program as a user would. What it was advised for may not be refused again; other
+refusals that show then are treated alike, and in the end the gradient is right.
 """
 
 import re
@@ -19,7 +19,7 @@ SWITCH = 'ds.init(rules="lifted")'
 
 def make(seed, maker=programs):
     """The program of this number, without options, and the fields that have no gradient."""
-    text = maker.make(seed).replace(f"@ds.kernel({RELAXED})", "@ds.kernel")
+    text = maker.make(seed)
     # A copy of a field without gradient sets an input, which the oracle knows of constant fields alone.
     copies = "copy_from" in text or "ds.copy" in text or "ds.clone" in text
     names = [] if copies else [k for k in programs.start(seed)[0] if k in "yz"]
@@ -28,21 +28,23 @@ def make(seed, maker=programs):
 
 def verdict(text, seed, lent):
     """ "right", "refused" (with no advice of this kind) or "invalid"; or what is wrong with the advice."""
-    error = programs.run(text, seed, None, lent=lent)
+    options = {"kernel_simplicity": "strict" if seed // 2 % 2 else "relaxed"}
+    error = programs.run(text, seed, None, lent=lent, **options)
     if not isinstance(error, AutodiffError):
         return "right"
-    found = _narrow(text, seed, lent, error)
+    found = _narrow(text, seed, lent, error, options)
     # A field without gradient alone is advised to have one, no more: the switch is not in that text.
     if error.is_lifted and SWITCH in str(error) and found in ("right", "refused"):
-        lifted = programs.verdict(text, seed, None, lent=lent, rules="lifted")
+        options["rules"] = "lifted"
+        lifted = programs.verdict(text, seed, None, lent=lent, **options)
         if lifted == "refused":
-            again = programs.run(text, seed, None, lent=lent, rules="lifted")
+            again = programs.run(text, seed, None, lent=lent, **options)
             return f"{SWITCH} does not lift all:\n{error}\nthen:\n{again}"
         return lifted
     return found
 
 
-def _narrow(text, seed, lent, error):
+def _narrow(text, seed, lent, error, options):
     """The verdict after all that is advised for this error was done; what comes then is treated alike."""
     how = None
     while isinstance(error, AutodiffError):
@@ -56,13 +58,13 @@ def _narrow(text, seed, lent, error):
         hints = " ".join(e.hint for e in advised[NEEDS_GRAD])
         lent = [k for k in lent if not re.search(rf"\b{k} with needs_grad=True", hints)]
         how = "save" if advised[SAVE] else how
-        again = programs.run(text, seed, how, lent=lent)
+        again = programs.run(text, seed, how, lent=lent, **options)
         if isinstance(again, AutodiffError):
             kept = _places(again) & {p for parts in advised.values() for p in map(_place, parts)}
             if kept:
                 return f"advice was followed in vain:\n{error}\nthen:\n{again}"
         error = again
-    return programs.verdict(text, seed, how, lent=lent)
+    return programs.verdict(text, seed, how, lent=lent, **options)
 
 
 def _place(part):

@@ -65,7 +65,7 @@ class Maker(programs.Maker):
 
     def change(self, depth):
         if self.r.random() < 0.3:
-            self.pick(self.struct, self.box)(depth)
+            self.pick(self.struct, self.box, self.listed)(depth)
         else:
             super().change(depth)
 
@@ -94,6 +94,25 @@ class Maker(programs.Maker):
         self.put(depth + 1, f"{name} = ds.tanh({name}) * {self.expr(1)} + {self.number()}")
         self.scope.ints = [n for n in self.scope.ints if n not in (k, l)]
         self.scope.floats = floats
+
+    def listed(self, depth):
+        """A loop over values that may end early, with what is done only if it did not."""
+        name, v, w = (f"q{next(self.names)}" for _ in range(3))
+        i = self.pick(self.scope.index, *self.scope.ints)
+        a, b, c, d = (self.expr(1) for _ in range(4))
+        self.put(depth, f"{name} = {self.expr(1)}")
+        self.put(depth, f"for {v}, {w} in zip([{a}, {b}], reversed([{c}, {d}])):")
+        self.put(depth + 1, f"if {self.pick(f'{name} > 0.4', self.condition())}:")
+        self.put(depth + 2, self.pick("break", "break", "continue"))
+        self.put(depth + 1, f"{name} = ds.tanh({name}) * {v} + {w}")
+        self.put(depth, "else:")
+        self.put(depth + 1, f"match {i}:")
+        for case in ("0", "1 | 3", "_"):
+            self.put(depth + 2, f"case {case}:")
+            self.put(
+                depth + 3, f"{name} = {name} * {self.number()} + sum(map(bend, [{self.expr(1)}]))"
+            )
+        self.scope.floats.append(name)
 
     def condition(self):
         i = self.pick(self.scope.index, *self.scope.ints)

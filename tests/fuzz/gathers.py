@@ -24,7 +24,7 @@ class Maker:
     def __init__(self, seed):
         self.r = Random(seed)
         self.lines = [
-            "@ds.kernel(simplicity='relaxed')",
+            "@ds.kernel",
             "def run(n: ds.i32):",
             "    for i in range(n):",
         ]
@@ -83,14 +83,20 @@ class Maker:
             c = f"n{c}"
         if self.r.random() < 0.15:
             self.write(depth + 1, indices)
+        before = ""
+        if self.r.random() < 0.25:
+            before = f"b{self.fresh}"
+            self.put(depth + 1, f"{before} = ds.min({total}, 2)")
         first = self.pick(f"first[{c}]", f"first[{c}]", f"table[{a} % 3, {c}]")
         after = self.pick("+ 1", "+ 1", "+ 1", "+ 2", "")
-        last = self.pick(f"{first[:-1]} {after}]", f"{first} + length[{c}]")
+        behind = f"{first[:-1]} {after}]"
+        # The lengths are those of the lists in `first`: others would leave `items`.
+        last = self.pick(behind, f"{first} + length[{c}]" if first.startswith("first") else behind)
         self.put(depth + 1, f"for {e} in range({first}, {last}):")
         m = f"m{self.fresh}"
         self.put(depth + 2, f"{m} = items[{e}]")
         inner = [*indices, m, m] + [c] * (self.r.random() < 0.15)
-        self.put(depth + 2, f"{total} += {self.sum(inner)}")
+        self.put(depth + 2, f"{total} += {self.sum(inner)}{before and ' - '}{before}")
         if self.r.random() < 0.6:
             self.nested(depth + 1, inner)
         self.locals.append(total)

@@ -134,21 +134,21 @@ def _sum_of(f, weights, loss):
     w = _like(f)
     w.from_numpy(weights)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def vectors():
         for i in ds.grouped(f):
             loss[None] += (w[i] * f[i]).sum()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def numbers():
         for i in ds.grouped(f):
             loss[None] += w[i] * f[i]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def one_vector():
         loss[None] += (w[None] * f[None]).sum()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def one_number():
         loss[None] += w[None] * f[None]
 

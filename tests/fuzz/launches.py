@@ -32,7 +32,7 @@ class Maker:
         return self.r.choice(things)
 
     def program(self):
-        self.lines = ['@ds.kernel(simplicity="relaxed")', "def run(a: ds.i32, b: ds.i32):"]
+        self.lines = ["@ds.kernel", "def run(a: ds.i32, b: ds.i32):"]
         for _ in range(self.pick(1, 1, 2)):
             self.loop()
         return "\n".join(self.lines) + "\n"
@@ -126,8 +126,8 @@ class _Python:
     i32, sin = int, staticmethod(math.sin)
 
     @staticmethod
-    def kernel(**_):
-        return lambda f: f
+    def kernel(f):
+        return f
 
     @staticmethod
     def ndrange(*sizes):

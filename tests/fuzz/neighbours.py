@@ -55,7 +55,7 @@ class Maker:
     def text(self):
         calls = []
         for k in range(self.r.randint(1, 3)):
-            self.put(0, '@ds.kernel(simplicity="relaxed")')
+            self.put(0, "@ds.kernel")
             # Sizes that are known at the launch alone hide those of the text.
             more = self.pick("", ", H: ds.i32, W: ds.i32")
             self.put(0, f"def k{k}(n: ds.i32, c: ds.f64{more}):")

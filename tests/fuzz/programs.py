@@ -112,7 +112,7 @@ class Maker:
         name = f"k{len(self.kernels)}"
         takes_row = self.r.random() < 0.4
         self.kernels.append((name, takes_row))
-        self.put(0, '@ds.kernel(simplicity="relaxed")')
+        self.put(0, "@ds.kernel")
         self.put(0, f"def {name}({'t: ds.i32, ' if takes_row else ''}a: ds.f64):")
         self.row = ["t"] if takes_row else []
         for _ in range(self.r.randint(1, 3)):
@@ -741,7 +741,6 @@ def lifted(text, seed):
     copied = set(re.findall(r"copy_from\((\w+)|copy\(\w+, (\w+)|clone\((\w+)", text))
     sources = {name for names in copied for name in names}
     lent = [k for k in start(seed)[0] if r.random() < 0.3 and k not in sources]
-    text = text.replace('@ds.kernel(simplicity="relaxed")', "@ds.kernel")
     return verdict(text, seed, None, lent=lent, rules="lifted")
 
 

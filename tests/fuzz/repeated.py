@@ -23,7 +23,8 @@ class Maker:
 
     def __init__(self, seed):
         self.r = Random(seed)
-        self.lines = ["@ds.kernel", "def run(n: ds.i32):", "    for i in range(n):"]
+        rows = self.r.choice(["n", "n", "16", "40"])
+        self.lines = ["@ds.kernel", "def run(n: ds.i32):", f"    for i in range({rows}):"]
         self.values = ["1.0"]
         self.columns = ["0", "1", "2", "k", "k + 1", "2 + k - 1"]
 

@@ -29,7 +29,7 @@ def make(seed):
     if r.random() < 0.3:
         lines = ["if v[i].x < 50.0:", *("    " + line for line in lines)]
     body = "\n".join(" " * 8 + line for line in lines)
-    head = '@ds.kernel(simplicity="relaxed")\ndef energy():\n    for i in v:\n'
+    head = "@ds.kernel\ndef energy():\n    for i in v:\n"
     return f"# {total}\n{head}{body}\n"
 
 

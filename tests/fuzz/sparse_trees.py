@@ -46,27 +46,27 @@ def make(seed):
 
 
 KERNELS = """
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def scatter(f: ds.template(), c: ds.f64):
     for k in range(K):
         f[at[k, 0], at[k, 1]] += c * p[k] * p[k]
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def loop(f: ds.template(), g: ds.template(), c: ds.f64):
     for i, j in f:
         g[i, j] = ds.sin(f[i, j]) + c * f[i, ds.max(j - 1, 0)] * p[0] + 0.25 * i
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def shift(f: ds.template(), g: ds.template(), c: ds.f64):
     for I in ds.grouped(f):
         g[ds.min(I[0] + 1, n - 1), I[1]] += c * f[I] + 0.125
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def gather(f: ds.template(), c: ds.f64):
     for i, j in z:
         z[i, j] += c * f[i, j] * f[i, j] + f[ds.max(i - 1, 0), j]
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def total(f: ds.template(), c: ds.f64):
     for i, j in f:
         loss[None] += (c + i - 0.5 * j) * f[i, j] + f[i, j] * f[i, j]

@@ -113,7 +113,7 @@ def _has_constants(kernel):
 
 def _against_reverse(made, start, after, directions, found, given, rng):
     try:
-        adjoint = reverse(made.primal, relaxed=True, in_place=True)
+        adjoint = reverse(made.primal, in_place=True)
     except AutodiffError:
         return
     if adjoint.conditions:
@@ -165,7 +165,7 @@ def _compare(what, end, start, after, direction, found):
 def _second(made, start, direction, given, rng):
     """Compare the tangent of the adjoint with differences of the gradient."""
     try:
-        adjoint = reverse(made.primal, relaxed=True, in_place=True, again=True)
+        adjoint = reverse(made.primal, in_place=True, again=True)
     except AutodiffError:
         return
     if adjoint.conditions:

@@ -401,17 +401,10 @@ class Shim:
 
         return call
 
-    def kernel(self, **options):
-        def wrap(f):
-            return lambda *args: f(
-                *(
-                    Tensor(a)
-                    if isinstance(a, list)
-                    else dual(a)
-                    if isinstance(a, float)
-                    else copied(a)
-                    for a in args
-                )
+    def kernel(self, f):
+        return lambda *args: f(
+            *(
+                Tensor(a) if isinstance(a, list) else dual(a) if isinstance(a, float) else copied(a)
+                for a in args
             )
-
-        return wrap
+        )

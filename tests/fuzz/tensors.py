@@ -146,7 +146,7 @@ class Maker:
 
     def kernel(self, n):
         takes_vector = self.r.random() < 0.4
-        self.put(0, '@ds.kernel(simplicity="relaxed")')
+        self.put(0, "@ds.kernel")
         self.put(0, f"def k{n}(w: ds.f64{', z: v3' if takes_vector else ''}):")
         top = [("F", "w"), *([("V3", "z")] if takes_vector else [])]
         for _ in range(self.r.randint(1, 2)):

@@ -7,6 +7,8 @@ from NumPy's LAPACK in f64.
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 RNG = np.random.default_rng(7)
 
 

@@ -5,6 +5,8 @@ import types
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 # ---- funcs
 
 

@@ -12,6 +12,8 @@ from diffsim.errors import AccessError, KernelAssertionError
 from diffsim.runtime import print_buffer
 from tests.support.gradients import field, numbers
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 
 def both(capsys, function, *args):
     """What a function prints that is run by Python, and as a kernel."""
@@ -136,7 +138,7 @@ def test_gradients_do_not_print(capsys):
     x, loss = field(4, grad=True), field((), grad=True)
     x.from_numpy(numbers(4))
 
-    @ds.kernel
+    @ds.kernel(simplicity="strict")
     def run():
         print("begin", x[0])
         for i in x:
@@ -293,7 +295,7 @@ def test_loops_that_are_left(capsys):
     x, loss = field(3, grad=True), field((), grad=True)
     x.from_numpy(np.array([1.0, 2.0, 3.0]))
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             a = x[i]

@@ -1,11 +1,16 @@
 """Python's own constructs in kernels: containers, `:=`, `in`, `super()`, `*args`, and funcs with types."""
 
+import functools
+import itertools
+import math
+
 import numpy as np
 import pytest
 
 import diffsim as ds
 from diffsim.errors import DiffsimError, KernelStateError, KernelSyntaxError
 from tests.support.gradients import check, field, numbers
+from tests.support.source import make
 
 pytestmark = pytest.mark.usefixtures("cpu", "quick_code")
 
@@ -88,7 +93,7 @@ def test_containers_of_the_kernel_are_seen_by_its_loops():
     x, out = field(2), field(2)
     total = field()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         c = x[0] * x[1]
         table = {"c": c, "v": ds.Vector([c, x[0]])}
@@ -251,3 +256,112 @@ def test_a_keyword_default_that_changes_is_noticed():
         weighted.source.function.__kwdefaults__["scale"] = 10.0
     with pytest.raises(DiffsimError):
         above(1.0, 2.0)
+
+
+PROGRAMS = {
+    "lists": """
+        s = 0.0
+        for k, v in enumerate(reversed([x, 2 * x, x * x])):
+            s += k * v
+        for u, v in zip([x, 2.0], [3 * x, x]):
+            s += u * v
+        for c in ds.Vector([x, 2.0]):
+            s *= c
+        for row in ds.Matrix([[x, 1.0], [2.0, x]]):
+            s += row[0] * row[1]
+        for c in COEFFICIENTS:
+            s = s * x + c
+        return s""",
+    "dictionaries": """
+        d = dict({"a": x}, b=x * x)
+        s = 0.0
+        for k in d:
+            s += d[k]
+        for k, v in d.items():
+            s += v if k == "a" else 2 * v
+        for i in ds.static(range(2)):
+            s += x * TABLE[f"w{i}"] + getattr(SHELF, f"k{i + 1:d}")
+        return s""",
+    "functions of sequences": """
+        s = sum(map(square, [x, 2 * x])) + functools.reduce(product, [x, 3.0, x])
+        for a, b in itertools.combinations([x, 2 * x, 3.0], 2):
+            s += a * b
+        for i, j in itertools.product(range(2), range(2)):
+            s += x ** (i + j)
+        s += sum(filter(None, [0.0, 2.0])) + sorted([(3, x), (1, x * x)], key=first)[0][1]
+        return s""",
+    "objects that are called": """
+        return scaled(x) + SHELF(x) * x""",
+    "match": """
+        s = 0.0
+        for i in ds.static(range(4)):
+            match i * n:
+                case 0:
+                    s += x
+                case 1 | 2:
+                    s += x * x
+                case other:
+                    s += other * x
+        match MODE:
+            case "cubic":
+                s *= x
+            case _:
+                s = 0.0
+        return s""",
+    "else after loops": """
+        s = x
+        for i in ds.static(range(3)):
+            if i == 2 + n:
+                break
+        else:
+            s *= 3 * x
+        for i in ds.static(range(3)):
+            for j in ds.static(range(3)):
+                if j == n:
+                    break
+            else:
+                s *= 0.0
+            if i == n:
+                s += x
+                break
+        else:
+            s *= 0.0
+        return s""",
+    "math and NumPy": """
+        y = math.sin(x) + math.sqrt(x) * math.pi + math.floor(x) + math.fabs(-x)
+        y += np.where(x > 1.0, x * x, 0.0) + np.maximum(x, 2.0) * np.arctan2(x, 2.0)
+        return y + (1.0 if isinstance(x, float) and not isinstance([x], tuple) else 0.0)""",
+}
+
+
+class Shelf:
+    k1, k2 = 2.0, 3.0
+
+    def __call__(self, x):
+        return self.k2 * x
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_python_runs_the_same_text(name):
+    """The value is Python's, and the derivative that of differences of Python's values."""
+    ds.init(default_fp=ds.f64)
+    space = {"ds": ds, "math": math, "np": np, "functools": functools, "itertools": itertools}
+    space |= {"COEFFICIENTS": [1.0, 2.0], "TABLE": {"w0": 2.0, "w1": 3.0}, "MODE": "cubic"}
+    x, y, n = field(), field(), ds.field(ds.i32, shape=())
+    space |= {"SHELF": Shelf(), "x": x, "y": y, "n": n}
+    functions = """
+def square(v): return v * v
+def product(a, b): return a * b
+def first(pair): return pair[0]
+def scale(a, b, c=1.0): return a * b * b + c
+scaled = functools.partial(scale, 2.0, c=3.0)
+"""
+    kernel = "\n@ds.kernel\ndef run():\n    y[None] = program(x[None], n[None])\n"
+    make(functions + f"def program(x, n):{PROGRAMS[name]}\n" + kernel, space)
+    x[None], n[None] = 1.3, 1
+    with ds.Tape(y):
+        space["run"]()
+    program, h = space["program"], 1e-6
+    assert y[None] == pytest.approx(program(1.3, 1), rel=1e-14)
+    slope = (program(1.3 + h, 1) - program(1.3 - h, 1)) / (2 * h)
+    assert x.grad[None] == pytest.approx(slope, rel=1e-7)

@@ -94,7 +94,7 @@ def test_gradients_through_references(cpu):
             state.y += x[k] * state.x
         state.x = ds.sin(state.x + state.y)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             state = ds.Vector([x[i], 0.5])
@@ -134,7 +134,7 @@ def test_returns_of_several_values_from_loops(cpu):
                     return Pair(p=s.p.yx * a, k=-1)
         return s
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in x:
             a, n, v = search(x[i], 0.7)
@@ -182,7 +182,7 @@ def first(a, b):
             return b
     return 0.0
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def run():
     for i in x:
         if x[i] > 0.8:
@@ -218,7 +218,8 @@ def test_break_continue_and_return_in_unrolled_loops(cpu):
     make(UNROLLED.replace("STATIC", ""), space)
     unrolled()
     space["run"]()
-    assert out.to_numpy().tolist() == rolled.to_numpy().tolist()
+    # What a loop adds to an element may be added up first: additions to fields have no order.
+    np.testing.assert_allclose(out.to_numpy(), rolled.to_numpy(), rtol=1e-14)
 
     @ds.kernel
     def total():
@@ -411,7 +412,7 @@ def test_gradients_through_assigned_slices(cpu):
     ds.init(default_fp=ds.f64)
     A, v, out, loss = field(4, n=(3, 3)), field(4, n=3), field(4, n=(3, 3)), field()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for i in A:
             m = A[i]

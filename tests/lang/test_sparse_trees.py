@@ -198,7 +198,7 @@ def test_loops_in_order_and_loops_in_loops():
     block.dense(ds.i, 4).place(x)
     total = ds.field(ds.f64, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run():
         for t in range(3):
             for i in x:

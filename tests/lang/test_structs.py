@@ -440,7 +440,7 @@ class TestGradients:
     def test_against_differences(self):
         p, loss = make(), scalar()
 
-        @ds.kernel(simplicity="relaxed")
+        @ds.kernel
         def cost(n: ds.i32):
             for i in p:
                 q = p[i]
@@ -574,7 +574,7 @@ class TestUndecoratedMethods:
         springs.k.from_numpy(np.array([1.0, 2.0, 3.0]))
         total = scalar()
 
-        @ds.kernel(simplicity="relaxed")
+        @ds.kernel
         def add():
             for i in springs:
                 s = springs[i]

@@ -690,7 +690,7 @@ def test_static_values_are_unpacked(cpu):
 def test_filling_fields_in_kernels(cpu):
     """With a value of the kernel's, also of vectors; in a loop it is one itself, and it has a gradient."""
     ds = cpu
-    ds.init(default_fp=ds.f64, kernel_simplicity="relaxed")
+    ds.init(default_fp=ds.f64)
     x = ds.field(ds.f64, shape=(2, 3), needs_grad=True)
     a, y, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
     v = ds.Vector.field(2, ds.f64, shape=4)

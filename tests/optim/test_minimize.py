@@ -9,6 +9,8 @@ import pytest
 
 import diffsim as ds
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 pytest.importorskip("scipy")
 
 METHODS = "L-BFGS-B BFGS CG TNC SLSQP Newton-CG trust-ncg trust-krylov trust-constr".split()

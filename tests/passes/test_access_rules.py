@@ -61,7 +61,7 @@ def repeated_loads(kernel):
     Made with `in_place`, and where that is refused too, with every float load.
     """
     try:
-        adjoint = reverse(kernel, relaxed=True, in_place=True).ir
+        adjoint = reverse(kernel, in_place=True).ir
     except GlobalDataAccessError:
         return {s for t in kernel.tasks for s in task_statements(t) if isinstance(s, Load)}
     return {
@@ -101,7 +101,7 @@ def races(kernel, n):
 def refused(kernel, n, **options):
     """Whether the adjoint is refused, or made under a condition that this launch does not meet."""
     try:
-        adjoint = reverse(kernel, relaxed=True, **options)
+        adjoint = reverse(kernel, **options)
     except GlobalDataAccessError as error:
         assert options or "rule 1" in error.message
         return True
@@ -125,7 +125,7 @@ def test_refused_are_those_that_change_what_they_read(name):
     stale = is_stale(kernel, 2)
     assert refused(kernel, 2) == stale
     if not stale:
-        assert reverse(kernel, relaxed=True).restored == frozenset()
+        assert reverse(kernel).restored == frozenset()
 
 
 def test_the_list_has_both():
@@ -139,7 +139,7 @@ def test_what_a_lane_stores_and_reads_again_is_not_loaded():
         "    for i in range(4):\n        x[i] = y[i]\n        y[i + 4] = x[i] ** 2\n        x[i] = 1.0\n"
     )
     assert {s.mem.name for s in repeated_loads(kernel)} == {"y"}
-    assert reverse(kernel, relaxed=True)[1] == frozenset()
+    assert reverse(kernel)[1] == frozenset()
 
 
 @pytest.mark.parametrize("name", RACES)
@@ -154,7 +154,7 @@ def test_what_must_be_as_before_the_launch():
     found = {}
     for name in ("own element", "written between", "later task", "same row", "read after"):
         kernel, _fields = kernel_of(KERNELS[name])
-        found[name] = {m.name for m in reverse(kernel, relaxed=True, in_place=True).restored}
+        found[name] = {m.name for m in reverse(kernel, in_place=True).restored}
     assert found == {
         "own element": {"x"},
         "written between": {"x"},
@@ -171,4 +171,4 @@ def test_neither_before_nor_after():
         "    for i in range(4):\n        y[i + 4] = x[i] ** 2\n        x[i] = 1.0\n"
     )
     with pytest.raises(GlobalDataAccessError, match="neither"):
-        reverse(kernel, relaxed=True, in_place=True)
+        reverse(kernel, in_place=True)

@@ -42,7 +42,7 @@ def everything():
     def square(a):
         return a**2
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def run(a: ds.f32):
         ds.stop_grad(rest)
         mean = 0.0

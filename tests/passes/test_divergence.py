@@ -179,7 +179,7 @@ def test_sizes_of_scratch_that_are_known_before_the_lanes():
         space = {"x": x, "y": y, "r": r, "ds": ds}
         loop = f"for k in range({count}):\n            a = ds.sin(a)"
         body = f"        a = x[i]\n        {loop}\n        y[i] = a\n"
-        make(f'@ds.kernel(simplicity="relaxed")\ndef f(n: ds.i32):\n    for i in y:\n{body}', space)
+        make(f"@ds.kernel\ndef f(n: ds.i32):\n    for i in y:\n{body}", space)
         adjoint = pipeline.run(space["f"]._only((1,)).derivative.ir, pipeline.LOWER_CUDA)
         (task,) = (t for t in adjoint.tasks if any(isinstance(s, For) for s in t.body.stmts))
         rooms = [s for s in statements(task.body) if isinstance(s, Alloca)]

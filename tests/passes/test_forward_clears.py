@@ -93,7 +93,7 @@ def test_an_index_that_may_be_the_same_is_in_the_way(cpu, same):
     """y[j] with a j that only the launch knows: its gradient must find y[k]'s cleared, or not."""
     x, y = fields()
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def swap(j: ds.i32, k: ds.i32):
         for _ in range(1):
             y[j] = x[0]

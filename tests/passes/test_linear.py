@@ -43,7 +43,7 @@ def programs(n):
             for k in ds.static(range(n)):
                 y[i] += w[i + k] * w[i + k + 1]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def loops():
         for i in x:
             for k in ds.static(range(n)):

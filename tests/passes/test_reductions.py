@@ -8,7 +8,7 @@ from diffsim.errors import Span
 from diffsim.ir import ops
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Arg, Atomic, Block, Const, For, If, Kernel, Mem, Task, Value, While
-from diffsim.ir.traversal import task_statements
+from diffsim.ir.traversal import blocks, task_statements
 from diffsim.ir.types import SCALARS, bool_, f32, f64, i32, i64, u8
 from diffsim.ir.verifier import verify
 from diffsim.passes.transforms import reductions
@@ -254,8 +254,38 @@ def test_a_while_carries_its_sum():
         b.add(While((k,), inits, Block(cond, (more,)), Block(stmts, (after,)), outs, SPAN))
 
     task = taken(parallel(body))
-    assert [len(s.params) for s in task.body.stmts if isinstance(s, While)] == [2]
+    # Besides its counter: both sums, and whether the element was updated.
+    assert [len(s.params) for s in task.body.stmts if isinstance(s, While)] == [4]
     assert [a.mem for a in atomics(task)] == [X]
+    assert [mem for _, mem, _ in task.reductions] == [S]
+
+
+def in_loops(block, inside=False):
+    """The atomics that loops still make."""
+    for s in block.stmts:
+        if isinstance(s, Atomic) and inside:
+            yield s
+        for inner in blocks(s):
+            yield from in_loops(inner, inside or isinstance(s, (For, While)))
+
+
+def test_updates_under_branches_of_loops_leave_all_of_them():
+    """Of elements that exist in some lanes alone: no other lane touches one."""
+
+    def body(b, i):
+        at = i + 3
+
+        def inner(k, m):
+            v = b.load(IDX, (k,)) + m * 0.5
+            yes = lambda: [b.atomic("add", X, (at,), v), b.atomic("min", P, (at, i), v)]  # noqa: E731
+            branch(b, b.named("and", at < N, m != 1), yes, lambda: b.atomic("add", S, (), v))
+            branch(b, at < N, lambda: b.atomic("add", X, (at,), v * 3.0))
+
+        loop(b, lambda k: loop(b, lambda m: inner(k, m), hi=k))
+
+    task = taken(parallel(body))
+    assert not list(in_loops(task.body))
+    assert sorted(a.mem.name for a in atomics(task)) == ["p", "x"]
     assert [mem for _, mem, _ in task.reductions] == [S]
 
 

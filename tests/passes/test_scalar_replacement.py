@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ir.nodes import Atomic, Load, Store
-from diffsim.ir.traversal import statements
+from diffsim.ir.nodes import Atomic, For, Load, Store
+from diffsim.ir.traversal import blocks, statements
 from diffsim.passes import pipeline
 from tests.fuzz import repeated
 from tests.support.source import make
@@ -44,9 +44,27 @@ def accesses(kernel, upto="scalar_replacement"):
             [0, 1, 2],
         ),
         (
-            ["y[i] = x[i, 0]", "for m in range(k):", "    y[i] += x[i, 0]", "    x[i, 0] += 1.0"],
-            [2, 0, 1],
-            [2, 0, 1],
+            [
+                *(
+                    "y[i] = x[i, 0]",
+                    "for m in range(k):",
+                    "    y[i] += x[i, 0]",
+                    "    x[i, 0] += 1.0",
+                ),
+                "y[i] -= x[i, 0]",
+            ],
+            [3, 0, 1],
+            [3, 0, 1],
+        ),
+        (
+            ["y[i] = x[i, 0]", "for m in range(k):", "    y[i] += x[i, 0]"],
+            [2, 0, 0],
+            [1, 0, 0],
+        ),
+        (
+            ["for m in range(k):", "    y[i] += x[i, m]", "    y[i] *= x[i, m]", "y[i] -= x[i, 0]"],
+            [3, 0, 0],
+            [2, 0, 0],
         ),
     ],
     ids=lambda case: "; ".join(map(str.strip, case)) if isinstance(case[0], str) else "",
@@ -69,6 +87,44 @@ def test_accesses_of_one_element(cpu, quick_code, lines, before, after):
     exec(text + "run()", plain)
     np.testing.assert_array_equal(names["x"].to_numpy(), x)
     np.testing.assert_array_equal(names["y"].to_numpy(), y)
+
+
+def test_loads_before_loops(cpu, quick_code):
+    """What no iteration chooses is loaded before the outermost loop, if it exists whatever branches say."""
+    x, y = ds.field(ds.f64, shape=(N, 4)), ds.field(ds.f64, shape=N)
+    x.from_numpy(INITIAL)
+
+    @ds.kernel
+    def run():
+        for i in range(N):
+            for k in range(3):
+                for m in range(k):
+                    if (i + k) % 2 == 0:
+                        y[i] += x[i, 1] + x[i, k]
+                    if i < N - 1:
+                        y[i] += x[i + 1, 0] * x[N - 1 - i, 2]
+
+    made = pipeline.run(run._only(()).ir, pipeline.LOWER, "scalar_replacement")
+
+    def loads(block, depth=0):
+        for s in block.stmts:
+            if isinstance(s, Load) and s.mem.name == "x":
+                yield depth
+            for inner in blocks(s):
+                yield from loads(inner, depth + isinstance(s, For))
+
+    (task,) = made.tasks
+    assert list(loads(task.body)) == [0, 0, 1, 2]
+    run()
+    expected = np.zeros(N)
+    for i in range(N):
+        for k in range(3):
+            for _ in range(k):
+                if (i + k) % 2 == 0:
+                    expected[i] += INITIAL[i, 1] + INITIAL[i, k]
+                if i < N - 1:
+                    expected[i] += INITIAL[i + 1, 0] * INITIAL[N - 1 - i, 2]
+    np.testing.assert_array_equal(y.to_numpy(), expected)
 
 
 def test_the_adjoint_of_an_unrolled_layer_adds_to_each_input_once(cpu, quick_code):

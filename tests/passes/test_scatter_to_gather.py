@@ -127,7 +127,7 @@ def test_left_alone(cpu):
         for i in range(1, 7):
             y[i] = x[which[i]] + x[i + 1]
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def looped():
         for i in range(1, 7):
             s = x[i + 1]

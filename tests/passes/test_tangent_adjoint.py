@@ -39,7 +39,7 @@ class Second:
 
     def __init__(self, body, width=1):
         primal, _fields = kernel_of(body, grad=True)
-        made = reverse(primal, relaxed=True, again=True, in_place=True)
+        made = reverse(primal, again=True, in_place=True)
         self.restored = made.restored
         self.primal, self.adjoint = WithTangents(primal, width), WithTangents(made.ir, width)
         self.fields = [m for m in primal.mems if m.grad is not None]

@@ -100,7 +100,7 @@ def test_ties_are_decided_as_in_the_adjoint(body):
     interpreter.run(primal, held)
     g = {m: np.random.default_rng(1).uniform(-1, 1, m.shape) for m in found}
     held |= {m.grad: g[m].copy() for m in found}
-    interpreter.run(reverse(primal, relaxed=True).ir, held)
+    interpreter.run(reverse(primal).ir, held)
     there = sum(np.sum(found[m][0] * g[m]) for m in found)
     back = sum(np.sum(direction[m] * held[m.grad]) for m in found)
     assert there == pytest.approx(back, rel=1e-13)
@@ -121,7 +121,7 @@ def test_nan_does_not_count_as_an_extreme():
 
 def returning(body, result, **space):
     space = {"ds": ds, **fields(), **space}
-    make(f'@ds.kernel(simplicity="relaxed")\ndef f() -> {result}:\n{body}', space)
+    make(f"@ds.kernel\ndef f() -> {result}:\n{body}", space)
     return space["f"]._only(()).ir, space
 
 

@@ -11,7 +11,7 @@ from tests.support.gradients import central
 from tests.support.source import make
 
 N, K, D = 5, 18, 3
-HEAD = """@ds.kernel(simplicity="relaxed")
+HEAD = """@ds.kernel
 def kernel(n: ds.i32):
     for i in range(N):
         total = 0.0 * p[i, 0]
@@ -66,7 +66,7 @@ def test_the_same_is_computed(fields):
     p, m, y = (fields[k] for k in "pmy")
     loss = ds.field(ds.f64, shape=(), needs_grad=True)
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def nearest():
         for i in range(N):
             least = ds.cast(9.0, ds.f64)

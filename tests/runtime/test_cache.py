@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diffsim.runtime.disk_cache import DiskCache, default_folder, key
+from diffsim.runtime.cache.disk_cache import DiskCache, default_folder, key
 
 
 @pytest.fixture

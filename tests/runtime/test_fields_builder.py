@@ -74,3 +74,15 @@ def test_kernels_see_the_next_tree(cpu):
         sums.append(int(x.to_numpy().sum()))
         tree.destroy()
     assert sums == [-1, 5]
+
+
+def test_all_trees_are_deactivated():
+    """Those of builders too."""
+    builder, x, y = ds.FieldsBuilder(), ds.field(ds.f32), ds.field(ds.f32)
+    builder.pointer(ds.i, 4).dense(ds.i, 8).place(x)
+    builder.finalize()
+    ds.root.pointer(ds.i, 4).dense(ds.i, 8).place(y)
+    x[20], y[3] = 1.0, 2.0
+    ds.deactivate_all_snodes()
+    assert (x[20], y[3]) == (0.0, 0.0)
+    assert not x.parent(2).cells.mask.to_numpy().any()

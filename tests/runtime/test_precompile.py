@@ -41,7 +41,12 @@ def make(number):
 def compiled_here(monkeypatch):
     """The texts that this process itself compiles."""
     texts, compile_ = [], Jit.compile
-    monkeypatch.setattr(Jit, "compile", lambda jit, text: texts.append(text) or compile_(jit, text))
+
+    def compiled(jit, text, **how):
+        texts.append(text)
+        return compile_(jit, text, **how)
+
+    monkeypatch.setattr(Jit, "compile", compiled)
     return texts
 
 
@@ -69,9 +74,9 @@ def test_a_fork_that_fails(program, monkeypatch):
     x, y, _, power, _, number = program
     here, compile_ = os.getpid(), Jit.compile
 
-    def fails_elsewhere(jit, text):
+    def fails_elsewhere(jit, text, **how):
         assert os.getpid() == here
-        return compile_(jit, text)
+        return compile_(jit, text, **how)
 
     monkeypatch.setattr(Jit, "compile", fails_elsewhere)
     ds.precompile((power, 2, 1.0))

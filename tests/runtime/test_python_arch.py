@@ -27,7 +27,7 @@ def bend(p):
     return p
 
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def step(k: ds.i32, h: ds.f32, wind: ds.types.vector(2, ds.f32)):
     for i in range(N):
         p = bend(x[k, i] + h * wind)
@@ -136,7 +136,7 @@ def test_the_adjoint_steps_through_the_same_lines_with_values_to_print(on_python
     global x, y
     x = ds.field(ds.f32, shape=2, needs_grad=True)
     y = ds.field(ds.f32, shape=2, needs_grad=True)
-    kernel = ds.kernel(walk, simplicity="relaxed")
+    kernel = ds.kernel(walk)
     x.from_numpy(np.array([0.5, -0.25], np.float32))
     kernel()
     y.grad.fill(1.0)

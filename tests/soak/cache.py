@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from diffsim.runtime.disk_cache import DiskCache, key
+from diffsim.runtime.cache.disk_cache import DiskCache, key
 from tests.soak import _processes
 
 WRITERS, KEYS = 8, 6

@@ -314,7 +314,7 @@ class Maker:
         self.floats = kernel_floats
 
     def kernel(self):
-        self.put("@ds.kernel(simplicity='relaxed')".replace("    ", ""))
+        self.put("@ds.kernel".replace("    ", ""))
         self.lines[-1] = self.lines[-1].strip()
         self.lines.append("def f():")
         self.sum_local = None

@@ -188,7 +188,7 @@ def launch(ir, args=()):
     """Compile IR and run it on its fields."""
     executable = compiler.compile_kernel(ir, session.backend)
     executable.pack(executable.params, executable.args_at, *args)
-    executable.call(executable.block)
+    executable.launch()
 
 
 def random_memory(kernel, seed=0, lo=0.2, hi=1.2):

@@ -94,5 +94,5 @@ def trace(kernel, *args):
 def ir_of(body, *args, params="n: ds.i32", **space):
     """The prepared IR of a kernel `f` with this body."""
     space = {"ds": ds, **space}
-    make(f'@ds.kernel(simplicity="relaxed")\ndef f({params}):\n{body}', space)
+    make(f"@ds.kernel\ndef f({params}):\n{body}", space)
     return space["f"]._only(args).ir

@@ -146,15 +146,15 @@ def test_frames_of_examples_are_those_of_a_user(tmp_path):
 def test_cache_info_and_clear(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DIFFSIM_CACHE_DIR", str(tmp_path / "cache"))
     assert main(["cache", "info"]) == 0
-    assert ": 0 compiled kernels, 0 bytes, of at most 512 MiB" in capsys.readouterr().out
+    assert ": 0 entries, 0 bytes, of at most 512 MiB" in capsys.readouterr().out
     for number in range(3):
         cache.open_cache().put(f"{number}a" + 62 * "0", b"code" * 100)
     mine = tmp_path / "cache" / "0a" / "notes.txt"
     mine.write_text("a file of somebody's")
     assert main(["cache", "info"]) == 0
-    assert ": 3 compiled kernels, 1.41 KiB, of" in capsys.readouterr().out
+    assert ": 3 entries, 1.41 KiB, of" in capsys.readouterr().out
     assert main(["cache", "clear"]) == 0
-    assert ": removed 3 of 3 compiled kernels" in capsys.readouterr().out
+    assert ": removed 3 of 3 entries" in capsys.readouterr().out
     assert cache.open_cache().sizes() == []
     assert mine.exists()
 

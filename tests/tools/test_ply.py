@@ -97,7 +97,7 @@ def test_a_field_gives_its_elements(cpu, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda w: PLYWriter(0), "num_vertices cannot be 0"),
+        (lambda w: PLYWriter(0), "num_vertices is a whole number from 1 on, not 0"),
         (lambda w: PLYWriter(1, 1, "pentagon"), "face_type cannot be 'pentagon'"),
         (lambda w: w.add_vertex_channel("a", "int", [1, 2]), "there are 3 vertices"),
         (lambda w: w.add_vertex_channel("a", "uchar", [1, 2, 256]), "has no room for"),

@@ -18,9 +18,9 @@ import pytest
 import diffsim
 from diffsim.backends.native.jit import _TRAILER, _TRAILER_MAGIC
 from diffsim.errors import Span, warn
-from diffsim.runtime import disk_cache as caches
 from diffsim.runtime.backend import open_backend
-from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, key
+from diffsim.runtime.cache import disk_cache as caches
+from diffsim.runtime.cache.disk_cache import DiskCache, NoFolder, chosen_folder, key
 from tests.soak._processes import start
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
@@ -422,7 +422,7 @@ def test_debug_of_the_environment_holds_without_init():
 def test_leftovers_of_killed_writers_are_removed(tmp_path):
     code = (
         "import os, sys\n"
-        "from diffsim.runtime import disk_cache as cache\n"
+        "from diffsim.runtime.cache import disk_cache as cache\n"
         "os.replace = lambda *_: os.kill(os.getpid(), 9)\n"
         "cache.DiskCache(sys.argv[1]).put(cache.key('x'), bytes(100))\n"
     )

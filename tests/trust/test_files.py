@@ -200,7 +200,7 @@ WRITES_BESIDE = {
     "diffsim/backends/cuda/ptx.py:assemble": "in a temporary folder",
     "diffsim/optim/runs/archive.py:write_arrays": "to memory",
     "diffsim/optim/runs/log.py:__init__": "lines at the end of what write_text has written",
-    "diffsim/runtime/disk_cache.py:_write": "beside its place, and renamed",
+    "diffsim/runtime/cache/disk_cache.py:_write": "beside its place, and renamed",
     "diffsim/runtime/fields/display.py:_image": "to memory",
     "diffsim/runtime/files.py:_write": "what the others use",
     "diffsim/tools/loss_plot.py:save_figure": "to memory",

@@ -229,7 +229,7 @@ def endless(ds):
     x.fill(1.0)
     turns[None] = 3
 
-    @ds.kernel(simplicity="relaxed")
+    @ds.kernel
     def step():
         for i in range(8):
             for k in range(turns[None]):

@@ -19,7 +19,7 @@ def mixed(a, b):
     c = a * 0.5 + b
     return c * 0.9
 
-@ds.kernel(simplicity="relaxed")
+@ds.kernel
 def long():
     for i in x:
         a = x[i]

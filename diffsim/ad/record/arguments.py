@@ -9,11 +9,11 @@ import numpy as np
 from diffsim.errors import AutodiffError, Span
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.binding.array_memory import shares
 from diffsim.runtime.fields.adjoints import is_followed
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import TrackedFloat
-from diffsim.runtime.kernels.array_memory import shares
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 

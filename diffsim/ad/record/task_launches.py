@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from diffsim.errors import KernelSimplicityError
 from diffsim.ir.nodes import Mem
 from diffsim.passes.autodiff.split_tasks import split_tasks, temporaries
 from diffsim.runtime.fields.field import Field
@@ -21,7 +22,7 @@ class TaskLaunches:
     def __init__(self, whole: Specialization) -> None:
         self._fields: list[Field] = []  # kernels keep none alive
         self.parts: Sequence[Specialization] = ()
-        if whole.may_be_split and not _has_adjoint(whole):
+        if whole.may_be_split and not (_has_adjoint(whole) or _is_refused_for_its_shape(whole)):
             parts = self._split(whole)
             # Where that does not help either, the whole kernel's refusal says more.
             if all(map(_has_adjoint, parts)):
@@ -73,3 +74,9 @@ def _has_adjoint(special: Specialization) -> bool:
     derivative = special.in_place.derivative
     # One that not every launch can be given is for kernels that cannot be split.
     return derivative.refusal is None and derivative.is_for_every_launch
+
+
+def _is_refused_for_its_shape(special: Specialization) -> bool:
+    """Whether it promises to be simple and is not, though each of its tasks may be."""
+    refusal = special.in_place.derivative.refusal
+    return refusal is not None and any(isinstance(e, KernelSimplicityError) for e in refusal.parts)

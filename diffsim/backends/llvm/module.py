@@ -64,7 +64,7 @@ class Module:
         self.prints: list[Print] = []
         self.scopes: dict[object, int] = {}
         # One scope for each memory: fields are separate allocations, and a launch refuses arrays that
-        # overlap what the kernel writes (`runtime/kernels/array_memory.py`).
+        # overlap what the kernel writes (`runtime/binding/array_memory.py`).
         for mem in kernel.mems:
             if mem.kind in ("field", "array"):
                 self.scopes[mem] = len(self.scopes)

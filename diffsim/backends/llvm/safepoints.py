@@ -51,9 +51,12 @@ class Count:
 
 def cost(block: Block, shared: int = 0) -> int:
     """Estimate the operations of one run of a block, with `shared` more for each update that is atomic."""
-    total = 0
+    total = len(block.stmts)
     for s in block.stmts:
-        total += 1 + (shared if isinstance(s, Atomic) and not s.exclusive else 0)
+        if isinstance(s, (Let, Load)):
+            continue  # most statements, in blocks of thousands
+        if isinstance(s, Atomic) and not s.exclusive:
+            total += shared
         inner = sum(cost(b, shared) for b in blocks(s))
         # Nested loops multiply; an unknown trip count is guessed on the high side, as a chunk that
         # is too short costs little.

@@ -30,6 +30,7 @@ KERNEL_SYMBOLS = (
     "ds_enter",
     "ds_run",
     "ds_leave",
+    "ds_launch",
     "ds_arena_alloc",
     "ds_arena_mark",
     "ds_arena_release",

@@ -47,6 +47,7 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.schedules import Access, Neighbours
+from diffsim.ir.traversal import statements
 from diffsim.ir.types import i64
 
 _CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
@@ -311,7 +312,10 @@ class SimdLowering(SimdValues):
         """Lower a loop with divergent bounds: it runs until the last lane has finished.
 
         Lane j is active for its first `trips[j]` iterations; a finished lane keeps its carried values by a
-        select, as the loop goes on computing in all lanes.
+        select, as the loop goes on computing in all lanes. In a reversed loop that ends at the same index
+        everywhere, lanes with fewer iterations wait for the others first: all are at one index then, so what
+        they saved there is one vector. (Not where they save, too, without a mask: what a lane that waits has
+        saved before would be lost.)
         """
         outer = self.mask
         lo, hi = self.index(s.lo), self.index(s.hi)
@@ -342,14 +346,17 @@ class SimdLowering(SimdValues):
         inside = self.assign(f"icmp slt i64 {k}, {stop}")
         self.emit(f"br i1 {inside}, label %{body}, label %{after}")
         self.start_block(body)
-        iteration = self.splat("i64", k)
+        # A reversed loop still counts up; only the index is mirrored, from the last end or from each lane's.
+        together = s.reverse and not lo.step and not lo.vector and not _keeps(s.body)
+        distance = k
+        if together:
+            distance = self.assign(f"sub nsw i64 {self.assign(f'sub nsw i64 {most}, 1')}, {k}")
+        iteration = self.splat("i64", distance)
         self.mask = self.both(outer, self.assign(f"icmp slt {kind} {iteration}, {trips}"))
-        # A reversed loop still counts up; only the index is mirrored from each lane's own end.
-        if s.reverse:
-            end = self.assign(f"sub nsw i64 -1, {k}")
-            place = self.plus(hi, Index(end))
+        if s.reverse and not together:
+            place = self.plus(hi, Index(self.assign(f"sub nsw i64 -1, {k}")))
         else:
-            place = self.plus(lo, Index(k))
+            place = self.plus(lo, Index(distance))
         self.indices.append({s.index: place})
         self.block(s.body)
         nexts = [
@@ -479,6 +486,13 @@ class SimdLowering(SimdValues):
                 )
             most = self.reduce("max", i64, full)
         return self.assign(f"mul nsw i64 {most}, {self.lanes}")
+
+
+def _keeps(body: Block) -> bool:
+    """Whether the iterations of a loop store to scratch that was allocated before it."""
+    found = list(statements(body))
+    own = {s.mem for s in found if isinstance(s, Alloca)}
+    return any(isinstance(s, Store) and s.mem.kind == "scratch" and s.mem not in own for s in found)
 
 
 def _is_cheap(block: Block) -> bool:

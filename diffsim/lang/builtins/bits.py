@@ -124,8 +124,15 @@ def _of_bits(
         return formula(*values)
 
     def in_python(*args: Any) -> Any:
-        given = [a.entries if isinstance(a, Matrix) else np.asarray(a) for a in args]
-        if len(args) != len(parameters) or any(a.dtype.kind not in "iu" for a in given):
+        try:
+            given = [a.entries if isinstance(a, Matrix) else np.asarray(a) for a in args]
+        except ValueError:  # rows of different lengths
+            given = []
+        fits = all(
+            a.dtype.kind in "iu" and (not a.ndim or isinstance(x, (Matrix, np.ndarray)))
+            for x, a in zip(args, given, strict=False)
+        )
+        if len(given) != len(parameters) or not fits:
             raise KernelTypeError(
                 f"{module}.{name} takes whole numbers, not {', '.join(map(shown, args))}",
                 Span.of_caller(),
@@ -209,12 +216,13 @@ def _bit_cast_in_python(obj: Any, dtype: Any) -> Any:
         raise AutodiffError(rule.why, Span.of_caller(), hint=rule.hint)
     given = obj.entries if isinstance(obj, Matrix) else np.asarray(obj)
     typed = isinstance(obj, (np.ndarray, np.generic)) or getattr(obj, "typed", False)
-    if not typed:
+    if not typed and given.dtype.kind in "biuf":
         # Numbers without a type have the default one.
         default = runtime().default_fp() if given.dtype.kind == "f" else runtime().default_ip()
         given = given.astype(default.numpy)
     have = from_numpy(given.dtype)
-    problem = shown(obj) + " is no number" if have is None else _no_bit_cast(have, to)
+    no_number = have is None or (given.ndim and not isinstance(obj, (Matrix, np.ndarray)))
+    problem = shown(obj) + " is no number" if no_number or have is None else _no_bit_cast(have, to)
     if problem:
         raise KernelTypeError(problem, Span.of_caller(), hint=_AS_WIDE)
     made = np.ascontiguousarray(given).view(to.numpy).reshape(given.shape)

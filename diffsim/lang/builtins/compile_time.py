@@ -10,10 +10,9 @@ import ast
 from typing import Any
 
 from diffsim.ir.nodes import Value
-from diffsim.ir.types import an
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import truth
-from diffsim.lang.frontend.values import Evaluated
+from diffsim.lang.frontend.values import Evaluated, StructValue
 from diffsim.lang.host.field_like import is_any_field
 from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
 from diffsim.lang.types.descriptions import describe
@@ -68,7 +67,30 @@ static_assert = Intrinsic(
 def _static_print(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Any]
 ) -> None:
-    print(*(f"<{an(a.type)}>" if isinstance(a, Value) else a for a in args), **kwargs)
+    cx.has_output = True
+    print(*map(_shown, args), **kwargs)
+
+
+def _shown(thing: Evaluated) -> Any:
+    """Return what `ds.static_print` prints for an operand, in containers too."""
+    if isinstance(thing, StructValue):
+        members = (f"{name}={_shown(part)}" for name, part in thing.members.items())
+        return f"{thing.type.__name__}({', '.join(members)})"
+    if isinstance(thing, dict):
+        return "{" + ", ".join(f"{k!r}: {_part(v)}" for k, v in thing.items()) + "}"
+    if isinstance(thing, list):
+        return f"[{', '.join(map(_part, thing))}]"
+    if isinstance(thing, tuple):
+        return f"({', '.join(map(_part, thing))}{',' * (len(thing) == 1)})"
+    # What Python would show by its address.
+    without_name: Any = object.__repr__
+    nameless = isinstance(thing, Value) or type(thing).__repr__ is without_name
+    return f"<{describe(thing)}>" if nameless else thing
+
+
+def _part(thing: Evaluated) -> str:
+    shown = _shown(thing)
+    return repr(thing) if shown is thing else str(shown)
 
 
 static_print = Intrinsic(

@@ -40,10 +40,6 @@ from diffsim.lang.types.matrix import Matrix
 # ---- loops
 
 
-# The body is translated once per item: compiling more than this would take minutes and much memory.
-_MOST_UNROLLED = 1 << 16
-
-
 def _static(
     cx: TranslationContext,
     node: ast.Call,
@@ -87,12 +83,8 @@ def _static(
     # From the class: `hasattr` of an object may run code of the program.
     if hasattr(type(thing), "__iter__") and not isinstance(thing, str):
         # Before the list is made; a generator has no length, and is consumed.
-        if isinstance(thing, Sized) and len(thing) > _MOST_UNROLLED:
-            raise cx.syntax(
-                node,
-                f"a loop of {len(thing)} iterations is too long to be unrolled",
-                "leave ds.static out",
-            )
+        if isinstance(thing, Sized):
+            iteration_spaces.check_unrolled(cx, node, len(thing))
         items = folding.fold(cx, node, list, thing)
         if any(isinstance(x, iteration_spaces.NdRange) for x in items):
             raise cx.syntax(node, "ranges inside a list cannot be unrolled", "nest two loops")
@@ -125,7 +117,7 @@ static = Intrinsic(
     "static",
     "Evaluate while compiling: unrolls `for i in ds.static(range(3))`, decides `if ds.static(flag)`.",
     _static,
-    lambda x: x,  # in Python everything is known
+    lambda x, *xs: [x, *xs] if xs else x,  # in Python everything is known
     "x, *xs",
     example="""
         @ds.kernel

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir.nodes import Value
 from diffsim.lang.frontend.context import TranslationContext
@@ -158,6 +160,14 @@ def _rescale_in_python(of: object, to: object, index: object) -> Any:
     if not all(is_node(a) or is_any_field(a) for a in (of, to)):
         raise KernelTypeError(
             f"ds.rescale_index takes two fields or nodes, not {shown(of)} and {shown(to)}",
+            Span.of_caller(),
+            hint="write ds.rescale_index(x, block, [i, j])",
+        )
+    listed = isinstance(index, (list, tuple, Matrix)) or getattr(index, "ndim", 0) == 1
+    whole = listed and all(isinstance(i, (int, np.integer)) for i in index)  # type: ignore[attr-defined]
+    if not whole or not len(index) == len(of.shape) == len(to.shape):  # type: ignore[arg-type, attr-defined]
+        raise KernelTypeError(
+            f"ds.rescale_index takes an index with a number for each axis, not {shown(index)}",
             Span.of_caller(),
             hint="write ds.rescale_index(x, block, [i, j])",
         )

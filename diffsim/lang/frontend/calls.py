@@ -38,6 +38,7 @@ from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.host.func import BoundFunc, Func, Given, PyFunc, RealFunc
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.intrinsic import Intrinsic
+from diffsim.lang.host.observations import ATTRIBUTE
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import advice, describe
@@ -77,7 +78,7 @@ def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
             kwargs[k.arg] = expressions.expr(cx, k.value)
     cx.builder.span = cx.span(node)  # arguments have set the place to their own lines
     try:
-        return _dispatch(cx, node, function, args, kwargs)
+        return call_evaluated(cx, node, function, args, kwargs)
     except ValueError as problem:  # from formulas: shapes that do not fit
         if isinstance(problem, DiffsimError):
             raise
@@ -109,7 +110,7 @@ def _unpacked(cx: TranslationContext, node: ast.expr) -> dict[str, Evaluated]:
     return dict(containers.items(cx, thing, node))
 
 
-def _dispatch(
+def call_evaluated(
     cx: TranslationContext,
     node: ast.Call,
     function: Any,
@@ -255,6 +256,21 @@ def _bound_func(
 ) -> Evaluated:
     """Inline a func taken from an object, which is its first argument."""
     return inlining.inline(cx, node, function.func, [function.owner, *args], kwargs)
+
+
+def _partial(
+    cx: TranslationContext,
+    node: ast.Call,
+    function: functools.partial[Any],
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+) -> Evaluated:
+    """Call the function of a `functools.partial`."""
+    # What it gives may be in lists, which can change.
+    for name in ("args", "keywords"):
+        cx.observe(ATTRIBUTE, function, name, getattr(function, name), node)
+    args, kwargs = [*function.args, *args], {**function.keywords, **kwargs}
+    return call_evaluated(cx, node, function.func, args, kwargs)
 
 
 def is_hashable(thing: Evaluated) -> bool:
@@ -444,4 +460,5 @@ _CALLED: dict[type, Callable[..., Any]] = {
     expressions.Method: _method,
     StructType: structs.make,
     structs.StructMethod: structs.call_method,
+    functools.partial: _partial,
 }

@@ -135,6 +135,7 @@ class TranslationContext:
         in_task: whether the body of a parallel loop is under translation.
         lane_axes: the indices of the current lane.
         warned_lines: the lines warned about, once each; unrolling translates a line several times.
+        has_output: whether the user was shown something: warnings, `ds.static_print`.
         unrolled: the loops around that are being unrolled, outermost first, with their numbers of items.
         unrolled_iterations: those of the outermost one so far, and of all inside it.
         open_gradients: the funcs whose given gradients are under translation, to find recursion.
@@ -160,8 +161,7 @@ class TranslationContext:
         self.debug = debug
         self.strict = strict
         self.stops = stops  # at `breakpoint()`
-        # A dictionary as an ordered set: the order of the memories
-        # is part of the IR, and must be the same in each run.
+        # A dictionary as an ordered set: the order of the memories is part of the IR.
         self.mems: dict[Mem, None] = {}
         self.constant_mems: set[Mem] = set()
         self.observations = Observations()
@@ -172,6 +172,7 @@ class TranslationContext:
         self.tasks: list[Task] = []
         self.uses_random = False
         self.warned_lines: set[tuple[str, int]] = set()
+        self.has_output = False
         self.unrolled: list[tuple[ast.For, int]] = []
         self.unrolled_iterations = 0
         self.next_loop: LoopOptions | None = None
@@ -195,6 +196,7 @@ class TranslationContext:
         """Warn, once per line: unrolled loops and inlined funcs are translated several times."""
         if (span.file, span.line) not in self.warned_lines:
             self.warned_lines.add((span.file, span.line))
+            self.has_output = True
             warn(message, category, span)
 
     @contextlib.contextmanager
@@ -415,8 +417,7 @@ class TranslationContext:
             settled = is_settled_outside(args[0]) if args else True
         else:
             settled = all(map(is_settled, (*args, *kwargs.values())))
-        # The truth of an object without `__bool__` and
-        # `__len__` cannot change (Language Reference, 3.3.1).
+        # The truth of an object without `__bool__` and `__len__` cannot change (Language Reference, 3.3.1).
         plain = function is bool and not hasattr(type(args[0]), "__bool__")
         if settled or (plain and not hasattr(type(args[0]), "__len__")):  # any object is true
             return found
@@ -461,8 +462,7 @@ class TranslationContext:
                 return self.builder.const(thing, like.scalar)
             with self.builder.at(self.span(node)):
                 return self.builder.literal(thing)
-        # Strong: the elements have a type of their own. Weak:
-        # they are literals and adopt the type of their context.
+        # Strong: elements have a type of their own. Weak: literals, which adopt that of their context.
         strong = False
         # A matrix made without dtype is a literal, whose precision follows `like`; an array of NumPy that is
         # not float64 was given its type on purpose, and keeps it.

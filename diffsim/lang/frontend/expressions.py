@@ -21,7 +21,7 @@ from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import containers
 from diffsim.lang.frontend.operators import arithmetic, comparison, short_circuit, slicing
 from diffsim.lang.frontend.operators.folding import fold
-from diffsim.lang.frontend.values import Evaluated
+from diffsim.lang.frontend.values import Evaluated, holds_value
 from diffsim.lang.host.field_like import FieldLike, is_field
 from diffsim.lang.host.inspection import is_of_program
 from diffsim.lang.types.descriptions import describe, sample
@@ -134,7 +134,6 @@ _UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Yield: ("yield", _YIELD),
     ast.YieldFrom: ("yield", _YIELD),
     ast.Starred: ("* (unpacking)", "name the elements one by one"),
-    ast.JoinedStr: ("an f-string", "only print takes one; kernels compute with numbers"),
 }
 if sys.version_info >= (3, 14):
     _UNSUPPORTED[ast.TemplateStr] = ("a template string", "print takes an f-string")
@@ -200,6 +199,32 @@ def _name(cx: TranslationContext, node: ast.Name) -> Evaluated:
 def _sequence(cx: TranslationContext, node: ast.List | ast.Tuple) -> Evaluated:
     made = containers.sequence(cx, node.elts)
     return made if isinstance(node, ast.List) else tuple(made)
+
+
+def _text(cx: TranslationContext, node: ast.JoinedStr) -> str:
+    """Evaluate an f-string of what is known at compile time, such as the key of a dictionary."""
+    return "".join([_text_part(cx, part) for part in node.values])
+
+
+def _text_part(cx: TranslationContext, node: ast.expr) -> str:
+    if not isinstance(node, ast.FormattedValue):
+        assert isinstance(node, ast.Constant)
+        return str(node.value)
+    thing = expr(cx, node.value)
+    if isinstance(thing, Const):
+        thing = thing.value
+    if holds_value(thing):
+        raise cx.syntax(
+            node,
+            "an f-string of run-time values cannot be used in a kernel",
+            "only print and assert take one; kernels compute with numbers",
+        )
+    spec = "" if node.format_spec is None else expr(cx, node.format_spec)
+    if node.conversion >= 0:  # the code of the letter in f"{x!r}"
+        convert: dict[int, Callable[..., Any]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
+        thing = fold(cx, node, convert[node.conversion], thing)
+    made: str = fold(cx, node, format, thing, spec)
+    return made
 
 
 # ---- operators
@@ -273,5 +298,5 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[..., Any]] = {
     ast.UnaryOp: _unary, ast.Compare: _compare, ast.BoolOp: _bool_op,
     ast.IfExp: _if_expression, ast.Attribute: _attribute, ast.Subscript: _subscript,
     ast.Slice: _slice, ast.Call: _call, ast.ListComp: _comprehension, ast.DictComp: _comprehension,
-    ast.Dict: _dictionary, ast.NamedExpr: _named,
+    ast.Dict: _dictionary, ast.NamedExpr: _named, ast.JoinedStr: _text,
 }  # fmt: skip

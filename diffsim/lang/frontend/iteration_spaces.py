@@ -14,6 +14,8 @@ from diffsim.ir.sparse import Place
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.functions import containers, sequences
+from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.values import Evaluated
 from diffsim.lang.host.field_like import (
     FieldLike,
@@ -145,15 +147,91 @@ def _order_of(mem: Mem) -> tuple[int, ...]:
 
 
 def is_static(cx: TranslationContext, node: ast.expr) -> bool:
-    """Return whether a loop runs over things known at compile time, by its head alone."""
-    # A list that is written out is unrolled, or refused with the advice to write ds.static.
-    if not isinstance(node, ast.Call):
-        return isinstance(node, (ast.List, ast.Tuple))
-    head = node.func
+    """Return whether a loop is unrolled, by its head alone: nothing is computed yet."""
+    if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.ListComp)):
+        return True
+    if isinstance(node, ast.Subscript):  # of a list of lists, or a part of one
+        return is_static(cx, node.value)
+    head = node.func if isinstance(node, ast.Call) else node
     if not isinstance(head, (ast.Name, ast.Attribute)):
         return False
     found = expressions.expr(cx, head)
-    return isinstance(found, Intrinsic) and found.__name__ == "static"
+    if head is node:
+        return _is_sequence(found)
+    if isinstance(found, Intrinsic):
+        return found.__name__ == "static"
+    made = calls.is_hashable(found) and (found in sequences.SEQUENCES or found is tuple)
+    return made or containers.is_method(found)
+
+
+# The body is translated once per item: compiling more than this would take minutes and much memory.
+MOST_UNROLLED = 1 << 16
+
+
+def _is_sequence(thing: Evaluated) -> bool:
+    """Return whether a loop over it is unrolled: a list, a vector or a dictionary."""
+    if isinstance(thing, Value):
+        return bool(thing.type.shape)
+    return isinstance(thing, (list, tuple, dict, Matrix, Static))
+
+
+def items_of(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> list[Any]:
+    """Return the items of a sequence.
+
+    Raises:
+        KernelTypeError: it is none.
+    """
+    if isinstance(thing, (range, str)):
+        if len(thing) > MOST_UNROLLED:
+            raise cx.type_error(
+                node,
+                "a list of this would be large, and it is computed while the kernel is compiled",
+                "compute it in Python, outside the kernel, or in the kernel, in a loop",
+            )
+        return list(thing)
+    if isinstance(thing, NdRange) or (isinstance(thing, np.ndarray) and thing.ndim):
+        return list(thing)
+    if not _is_sequence(thing):
+        # A container or iterator of the program: its items are observed as one call of `list`.
+        if hasattr(type(thing), "__iter__") and not is_any_field(thing):
+            found: list[Any] = folding.fold(cx, node, list, thing)
+            return found
+        raise cx.type_error(
+            node,
+            f"{describe(thing)} is no list whose length is known when the kernel is compiled",
+            "give a list, a vector or range(n) with a constant n",
+        )
+    return _items(cx, thing, node)
+
+
+def _items(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> list[Any]:
+    """Return what a loop over a sequence visits."""
+    if isinstance(thing, Value):
+        flat = linalg.elements(thing)
+        width = thing.type.shape[-1]
+        if len(thing.type.shape) == 1:
+            return flat
+        rows = [flat[k : k + width] for k in range(0, len(flat), width)]
+        return [cx.builder.tensor_of(row, (width,)) for row in rows]
+    found: list[Any]
+    if isinstance(thing, dict):
+        found = containers.keys(cx, thing, node)
+    elif isinstance(thing, (list, tuple, Static)):
+        found = list(thing)
+    else:
+        found = folding.fold(cx, node, list, thing)
+    check_unrolled(cx, node, len(found))
+    return found
+
+
+def check_unrolled(cx: TranslationContext, node: SyntaxNode, count: int) -> None:
+    """Refuse to unroll so many iterations."""
+    if count > MOST_UNROLLED:
+        raise cx.syntax(
+            node,
+            f"a loop of {count} iterations is too long to be unrolled",
+            "keep the numbers in a field, and loop over range(n)",
+        )
 
 
 def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
@@ -199,18 +277,9 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         return Space(axes, kind=kind, active=thing.cell_place)
     if isinstance(thing, range):
         # A range object from outside the kernel, or one of constants.
-        if thing.step == 1:
-            return Space([_bounds(cx, node, thing.start, thing.stop)], kind="single")
-        thing = list(thing)
-    # Unrolling multiplies the code, so it must be visible in the program.
-    if isinstance(thing, (list, tuple, Matrix, zip, enumerate)) or (
-        isinstance(thing, Value) and thing.type.shape
-    ):
-        raise cx.syntax(
-            node,
-            "a loop over a list or vector is unrolled, which must be said",
-            f"write ds.static({ast.unparse(node)})",
-        )
+        return _counted(cx, node, thing.start, thing.stop, thing.step)
+    if _is_sequence(thing):
+        return Space([], static=_items(cx, thing, node))
     raise cx.type_error(
         node,
         f"a loop cannot run over {describe(thing)}",
@@ -296,7 +365,7 @@ def _bounds(cx: TranslationContext, node: SyntaxNode, lo: Any, hi: Any) -> tuple
 
 
 def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
-    """Evaluate `range(...)`; one with a step counts iterations from 0."""
+    """Evaluate `range(...)`."""
     args = calls.arguments(cx, node)
     if node.keywords or not 1 <= len(args) <= 3:
         raise cx.type_error(
@@ -314,7 +383,12 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
             "loop over range(n) and compute the index: first + k * step",
         )
     # Errors point to the argument if there is only one.
-    first, last = _bounds(cx, node.args[0] if len(node.args) == 1 else node, lo, hi)
+    return _counted(cx, node.args[0] if len(node.args) == 1 else node, lo, hi, step)
+
+
+def _counted(cx: TranslationContext, node: ast.expr, lo: Any, hi: Any, step: int) -> Space:
+    """Return the space of a range; one with a step counts iterations from 0."""
+    first, last = _bounds(cx, node, lo, hi)
     if step == 1:
         return Space([(first, last)], kind="single")
     # The number of iterations is ceil(gap / |step|), or 0 if the range is empty.
@@ -368,11 +442,7 @@ def count_unrolled(cx: TranslationContext) -> None:
     head = node.iter.args[0] if isinstance(node.iter, ast.Call) and node.iter.args else None
     if isinstance(head, ast.Call) and ast.unparse(head.func).endswith("range"):
         form = f"for {ast.unparse(node.target)} in {ast.unparse(head)}"
-        form += (
-            " in Python, around the launches of a kernel"
-            if cx.is_outside
-            else '; a gradient through a local that it carries takes @ds.kernel(simplicity="relaxed")'
-        )
+        form += " in Python, around the launches of a kernel" if cx.is_outside else ""
     cx.warn_once(
         f"more than {_MANY_ITERATIONS} iterations are unrolled here, and each is compiled, which takes "
         f"seconds; a loop that runs is compiled once: {form}",

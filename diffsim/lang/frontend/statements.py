@@ -104,7 +104,7 @@ _UNSUPPORTED = {
     ast.Global: ("global", "kernels cannot rebind Python variables; use a 0-D field"),
     ast.Nonlocal: ("nonlocal", "kernels cannot rebind Python variables; use a 0-D field"),
     ast.Delete: ("del", "leave it out: a local ends with the kernel"),
-    ast.Match: ("match", "write if and elif"),
+    ast.Match: ("a pattern that looks into its subject", "compare values, or write if and elif"),
 }
 if sys.version_info >= (3, 12):
     _UNSUPPORTED[ast.TypeAlias] = ("a type alias", "define it outside the kernel")
@@ -131,7 +131,6 @@ def _if(cx: TranslationContext, node: ast.If) -> None:
 
 def _while(cx: TranslationContext, node: ast.While) -> None:
     """Translate `while`, its test as the condition of the loop, or in the body if it has effects."""
-    _no_else(cx, node)
 
     def translate(loop: ast.While) -> bool:
         # Sorted, as a set has another order in each process:
@@ -163,16 +162,6 @@ def _with_test_in_body(node: ast.While) -> ast.While:
     return ast.copy_location(loop, node)
 
 
-def _no_else(cx: TranslationContext, node: ast.For | ast.While) -> None:
-    """Refuse `else` after a loop."""
-    if node.orelse:
-        raise cx.syntax(
-            node.orelse[0],
-            "else after a loop cannot be used in a kernel",
-            "set a flag in the loop",
-        )
-
-
 def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
     """Return the first break or continue that belongs to this loop, not to a loop inside it."""
     for s in statements:
@@ -194,8 +183,7 @@ def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
 
 
 def _for(cx: TranslationContext, node: ast.For) -> None:
-    """Translate `for`: parallel at kernel level, unrolled over `ds.static(...)`, serial otherwise."""
-    _no_else(cx, node)
+    """Translate `for`: parallel at kernel level, unrolled over lists, serial otherwise."""
     # Found from the syntax alone: whether the loop is parallel
     # has to be known before its bounds are translated.
     is_static = cx.is_outside and iteration_spaces.is_static(cx, node.iter)

@@ -24,16 +24,24 @@ class Translation:
     """A kernel in IR, and the Python values that it was compiled for.
 
     Attributes:
+        kernel: the IR.
         observations: what was read from Python; the kernel is stale if any of it changes.
         uses_random: whether it draws random numbers.
+        has_output: whether the user was shown something while it was made.
     """
 
     def __init__(
-        self, kernel: Kernel, observations: list[Observation], *, uses_random: bool
+        self,
+        kernel: Kernel,
+        observations: list[Observation],
+        *,
+        uses_random: bool,
+        has_output: bool = False,
     ) -> None:
         self.kernel = kernel
         self.observations = observations
         self.uses_random = uses_random
+        self.has_output = has_output
 
 
 def translate(
@@ -112,7 +120,12 @@ def translate(
     # 4. Outside loops `ds.stop_grad(x)` holds for all of the kernel.
     made = tuple(map(Constants(cx.constant_mems).task, cx.tasks) if cx.constant_mems else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
-    return Translation(kernel, cx.observations.settled(), uses_random=cx.uses_random)
+    return Translation(
+        kernel,
+        cx.observations.settled(),
+        uses_random=cx.uses_random,
+        has_output=cx.has_output,
+    )
 
 
 def _in_words(cx: TranslationContext, result: Type) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from diffsim.errors import ArgumentError, DtypeError, Span, shown
 from diffsim.ir.types import SCALARS, ScalarType, Sizes, TensorType, bool_, tensor
 from diffsim.lang.host.hooks import runtime
+from diffsim.lang.host.signatures import checked_methods
 from diffsim.public_names import PublicNames, with_example
-from diffsim.tracebacks import entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class UsableBare:
     """
 
 
+@checked_methods("__new__")
 class template(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in programs
     """Annotate an argument that the kernel is compiled for: a field, a constant, a function, an object.
 
@@ -72,7 +73,7 @@ class ArrayAnnotation:
     clamp: bool = False
 
 
-@entries("__call__ field ndarray")
+@checked_methods("__call__ field ndarray")
 class DefaultTensor(Sizes, metaclass=PublicNames):
     """A vector or matrix type of the default float or integer, resolved where it is used.
 

@@ -12,7 +12,7 @@ from diffsim.ir.types import ScalarType
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
-from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.lang.host.source import Source
 from diffsim.public_names import PublicNames
 from diffsim.tracebacks import entries, entry
@@ -173,6 +173,7 @@ def func(fn: Callable[..., Any], is_real_function: bool = False) -> Func:
         print(compute(3.0))  # prints: 13.0
     """
     # Taichi's second parameter, which its decorator real_func gives.
+    need_bool(is_real_function, "is_real_function")
     return RealFunc(fn) if is_real_function else Func(fn)
 
 

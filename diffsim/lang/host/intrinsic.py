@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import DiffsimError, Span
+from diffsim.lang.host.signatures import misfit
 from diffsim.parameters import placed, signature_of
 from diffsim.public_names import PublicNames, with_example
 from diffsim.tracebacks import entry
@@ -72,7 +73,22 @@ class Intrinsic(metaclass=PublicNames):
         if kwargs:
             placed_args, kwargs = placed(self.parameters, args, kwargs)
             args = tuple(placed_args)
-        return self.in_python(*args, **kwargs)
+        try:
+            return self.in_python(*args, **kwargs)
+        except TypeError as problem:
+            # The Python side may have other names for its parameters, and none of them is the user's.
+            if isinstance(problem, DiffsimError) or self._takes(args, kwargs):
+                raise
+            error = misfit(f"ds.{self.__name__}", self.__signature__, args, kwargs, str(problem))
+        raise error
+
+    def _takes(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+        """Return whether a call fits the parameters."""
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
 
     def __repr__(self) -> str:
         return f"<ds.{self.__name__}>"

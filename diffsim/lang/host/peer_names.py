@@ -31,6 +31,7 @@ _QUATERNIONS = (
 _TRANSFORMS = "write ds.math.transform(p, q), ds.math.transform_point(t, p) and the like"
 _SPATIAL = "keep angular and linear parts apart, or in a ds.types.vector(6, ds.f32)"
 _GEOMETRY = "write the query as a @ds.func over fields of vertices and indices"
+_NEIGHBOURS = "make a list of the points in each cell of a grid, and loop over the lists around, as in examples/classics/grains.py"
 _SOLVERS = "write the solver as kernels, or take SciPy's"
 _TIMES = "write ds.init(kernel_profiler=True), and ds.profiler.print_kernel_profiler_info()"
 _BRIDGES = "kernels take tensors as they are, and torch.from_dlpack(x) is a field's memory; x.from_torch(t) copies"
@@ -136,11 +137,12 @@ WARP: dict[str, dict[str, str]] = {
         "from_ptr from_ipc_handle jax_* Jax* clear_jax_*": _BRIDGES,
         "address address_of ref handle array_store atomic_cas atomic_exch": "elements are read and written by index: x[i] = y",
         "view": "write x.to_numpy().reshape(...), or index with arithmetic",
-        "Texture1D Texture2D Texture3D Texture*Mode TextureResourceFlags GLTextureResource RegisteredGLBuffer": _TEXTURE,
+        "Texture1D Texture2D Texture3D Texture*Mode TextureResourceFlags GLTextureResource RegisteredGLBuffer texture_sample": _TEXTURE,
     },
     "Types": {
-        "vec2 vec3 vec4 vec2* vec3* vec4*": _VECTOR_TYPES,
-        "mat22* mat33* mat44* matrix_from_cols matrix_from_rows diag get_diag": _MATRIX_TYPES,
+        "vec2 vec3 vec4 vec2* vec3* vec4* vector": _VECTOR_TYPES,
+        "mat22* mat33* mat44* matrix matrix_from_cols matrix_from_rows diag get_diag": _MATRIX_TYPES,
+        "identity": "write ds.Matrix.identity(ds.f32, 3)",
         "quat*": _QUATERNIONS,
         "transform*": _TRANSFORMS,
         "spatial_* velocity_at_point": _SPATIAL,
@@ -155,8 +157,8 @@ WARP: dict[str, dict[str, str]] = {
         "PHI phi LN2 ln2 LN10 ln10 LOG2E log2e LOG10E log10e": "compute it in Python: math.log(2)",
     },
     "Functions": {
-        "add sub mul div floordiv neg pos invert bit_and bit_or bit_xor lshift rshift unot cw_mul cw_div": _OPERATORS,
-        "dot cross normalize outer trace transpose determinant inverse length_sq ddot": "write the method: a.dot(b), a.cross(b), v.normalized(), a.outer_product(b), A.trace(), A.transpose(), A.determinant(), A.inverse(), v.norm_sqr()",
+        "add sub mul div floordiv neg pos invert bit_and bit_or bit_xor lshift rshift unot cw_mul cw_div div_approx": _OPERATORS,
+        "dot cross normalize outer trace transpose determinant inverse inverse_approx length_sq ddot": "write the method: a.dot(b), a.cross(b), v.normalized(), a.outer_product(b), A.trace(), A.transpose(), A.determinant(), A.inverse(), v.norm_sqr()",
         "skew": "write ds.math.mat3([[0, -v.z, v.y], [v.z, 0, -v.x], [-v.y, v.x, 0]])",
         "where": "write ds.select(condition, a, b), or a if condition else b",
         "lerp": "write ds.math.mix(a, b, t)",
@@ -174,14 +176,17 @@ WARP: dict[str, dict[str, str]] = {
         "svd2 svd3 qr3 eig3": "write ds.svd(A), ds.sym_eig(A), ds.polar_decompose(A)",
         "dense_*": _SOLVERS,
         "printf": "use print",
-        "expect_eq expect_near": "use assert, which debug=True checks",
+        "expect_eq expect_neq expect_near": "use assert, which debug=True checks",
         "rand_init": "write ds.init(random_seed=0)",
         "randf randi randu": "write ds.random(), ds.random(ds.i32), ds.random(ds.u32)",
         "sample_* poisson": _SAMPLES,
         "noise pnoise curlnoise": _NOISE,
     },
     "Geometry": {
-        "Bvh* Mesh* HashGrid* Volume volume_*": _GEOMETRY,
+        "Bvh* bvh_* Mesh* mesh_* Volume volume_* closest_point_edge_edge intersect_tri_tri": _GEOMETRY,
+        "HashGrid* hash_grid_*": _NEIGHBOURS,
+        "geometry MarchingCubes": "surfaces of a field: skimage.measure.marching_cubes(x.to_numpy())",
+        "render": "draw with ds.ui, or with ds.GUI in two dimensions",
         "fem sim": _SOLVERS,
         "jacobian_plot plot_kernel_jacobians": "write ds.ad.jacobian_plot(ds.ad.jacobian(function, [x], [y]))",
         "utils": "this module has no counterpart: see help(diffsim)",

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -51,11 +52,15 @@ CALL = checked(lambda: None).__code__
 """The code object that all functions made by `checked` share: searches for the caller skip its frames."""
 
 
-def checked_methods(names: str) -> Callable[[C], C]:
-    """Decorate a class some of whose methods users call."""
+def checked_methods(names: str = "") -> Callable[[C], C]:
+    """Decorate a class whose methods users call.
+
+    Args:
+        names: which methods; if left out, `__init__` and all without an underscore.
+    """
 
     def decorate(cls: C) -> C:
-        for name in names.split():
+        for name in names.split() or [n for n in vars(cls) if _is_method(cls, n)]:
             method = vars(cls)[name]
             # Wrapping the function inside a staticmethod, which itself is an object and no function.
             plain = isinstance(method, staticmethod)
@@ -66,20 +71,36 @@ def checked_methods(names: str) -> Callable[[C], C]:
     return decorate
 
 
+def _is_method(cls: type, name: str) -> bool:
+    public = name == "__init__" or not name.startswith("_")
+    return public and isinstance(vars(cls)[name], (FunctionType, staticmethod))
+
+
 def _misfit(
     function: Callable[..., Any],
     args: tuple[object, ...],
     named: Mapping[str, object],
     problem: str,
 ) -> KernelTypeError:
-    """Return the error for a call that does not fit."""
+    """Return the error for a call of a function that does not fit."""
     signature = inspect.signature(function)
-    # As the user sees the call.
-    known = [p for p in signature.parameters.values() if p.name != "self"]
     name = function.__qualname__.removesuffix(".__init__")
-    if len(known) < len(signature.parameters) and args:
+    if "self" in signature.parameters and args:
         # Of the object's class, which may have the method from another one.
         name = f"{type(args[0]).__name__}.{function.__name__}".removesuffix(".__init__")
+    return misfit(name, signature, args, named, problem)
+
+
+def misfit(
+    name: str,
+    signature: inspect.Signature,
+    args: tuple[object, ...],
+    named: Mapping[str, object],
+    problem: str,
+) -> KernelTypeError:
+    """Return the error for a call that does not fit what is called `name`."""
+    # As the user sees the call.
+    known = [p for p in signature.parameters.values() if p.name != "self" and p.name[0] != "_"]
     texts = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in known]
     hint = f"its parameters are {', '.join(texts)}" if texts else "call it without arguments"
     for given in named:
@@ -112,7 +133,8 @@ def need_number(thing: Any, what: str, hint: str = "give a number, such as 1e-3"
     """Refuse objects that are not numbers; None means the default."""
     # bool is a subclass of int, but `eps=True` is a mistake. NaN fails the comparison below as well.
     right = isinstance(thing, (int, float, np.integer, np.floating)) and not isinstance(thing, bool)
-    if thing is not None and not (right and abs(thing) < 1e300):
+    number = thing.item() if isinstance(thing, np.generic) else thing  # 1e300 is no f32
+    if thing is not None and not (right and abs(number) < 1e300):
         raise ArgumentError(f"{what} is a number, not {shown(thing)}", Span.of_caller(), hint)
 
 
@@ -120,6 +142,17 @@ def need_whole(thing: object, what: str, hint: str = "give a whole number") -> N
     """Refuse objects that are not integers; None means the default."""
     if thing is not None and (isinstance(thing, bool) or not isinstance(thing, (int, np.integer))):
         raise ArgumentError(f"{what} is a whole number, not {shown(thing)}", Span.of_caller(), hint)
+
+
+def need_count(thing: Any, what: str, least: int, hint: str | None = None) -> None:
+    """Refuse objects that are not integers from `least` on."""
+    whole = isinstance(thing, (int, np.integer)) and not isinstance(thing, bool)
+    if not (whole and thing >= least):
+        raise ArgumentError(
+            f"{what} is a whole number from {least} on, not {shown(thing)}",
+            Span.of_caller(),
+            hint or f"write {what}={least}, or a greater number",
+        )
 
 
 def need_bool(thing: object, what: str) -> None:

@@ -21,6 +21,7 @@ from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.text import unfiled
 from diffsim.lang.text.compiled_source import Mangled, class_around, is_code_of, is_exactly
 from diffsim.lang.text.lambdas import find_lambda
+from diffsim.lang.text.plain_statements import with_plain_statements
 from diffsim.parameters import signature_of_function
 
 SyntaxNode: TypeAlias = ast.stmt | ast.expr | ast.arg | ast.keyword | ast.excepthandler
@@ -36,6 +37,9 @@ class Source:
     """The syntax tree of a function and its place in the user's file.
 
     Invariant: the tree is that of the code which Python compiled, checked against the function's bytecode.
+
+    Attributes:
+        text: the text that the tree was made of.
 
     Args:
         function: what the decorator was applied to.
@@ -74,7 +78,7 @@ class Source:
         owner = class_around(code)
         if owner is not None:
             Mangled(owner).visit(node)
-        self.node = node
+        self.node = with_plain_statements(node)
         module_of, name = function.__module__, function.__qualname__
         home = sys.modules.get(module_of) if isinstance(module_of, str) else None
         self.known_as = (str(module_of), name)
@@ -143,6 +147,7 @@ class Source:
                     place,
                     hint="write a def instead",
                 )
+            self.text = "".join(lines)
             return found, 0
         # `inspect.getsource` would read the file again and find
         # functions by a search for `def`; the first line is known.
@@ -174,6 +179,7 @@ class Source:
                 place,
                 hint="load it again: importlib.reload, or start the program anew",
             )
+        self.text = text
         return node, self.first - 1 - nested
 
     def replaced_by(self) -> Source | None:

@@ -15,10 +15,9 @@ from diffsim.lang.host.annotations import (
     matrix_type,
     scalar_type,
 )
-from diffsim.lang.host.signatures import checked_methods, is_one_of, need_bool
+from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_bool, need_whole
 from diffsim.lang.types.structs import StructType, struct_type
 from diffsim.public_names import PublicNames
-from diffsim.tracebacks import entry
 
 
 def _element_shape(given: object, dtype: object, element_dim: int | None) -> tuple[int, ...] | None:
@@ -97,7 +96,8 @@ class ndarray(UsableBare, metaclass=PublicNames):  # noqa: N801 - its name in pr
                 Span.of_caller(),
                 hint="write ndim=1, 2, ...",
             )
-        if element_dim not in (None, 0, 1, 2) or isinstance(element_dim, bool):
+        need_whole(element_dim, "element_dim")
+        if element_dim not in (None, 0, 1, 2):
             raise ArgumentError(
                 f"element_dim is 0, 1 or 2, not {shown(element_dim)}",
                 Span.of_caller(),
@@ -205,7 +205,7 @@ def _subscripted(make: Callable[..., Any], key: Any) -> Any:
     return make(*plain)
 
 
-@entry
+@checked
 def struct(**members: object) -> StructType:
     """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
 

@@ -249,6 +249,7 @@ _RESERVED = frozenset(
 
 
 @entries()
+@checked_methods("to_dict")
 class Struct(CompiledByValue, metaclass=PublicNames):
     """A struct in Python: `p.pos`, `p.mass = 2.0`."""
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import ArgumentError, KernelTypeError, Span, shown
-from diffsim.ir.types import TensorType, an
+from diffsim.ir.types import ScalarType, Sizes, TensorType, an
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.provenance import source_of
-from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.types.matrix import UNBOUND, Matrix, filled
 
 
@@ -139,8 +139,9 @@ class _Maker:
         return made
 
     @staticmethod
+    @checked
     def field(
-        t: TensorType,
+        self: TensorType,
         shape: object,
         *,
         name: str = "",
@@ -151,7 +152,7 @@ class _Maker:
         order: object = None,
     ) -> Any:
         return runtime().make_field(
-            t.shape, t.scalar, shape, name, needs_grad, layout, needs_dual, offset, order
+            self.shape, self.scalar, shape, name, needs_grad, layout, needs_dual, offset, order
         )
 
     @staticmethod
@@ -161,3 +162,6 @@ class _Maker:
 
 # The type system is below the language and cannot import it: its types call this when users call them.
 TensorType.maker = _Maker
+checked_methods("__call__")(ScalarType)
+checked_methods("__call__ field ndarray")(TensorType)
+checked_methods("get_shape")(Sizes)

@@ -24,11 +24,9 @@ from diffsim.optim.steps.schedules import Schedule, rate_at, schedule_of
 from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
-from diffsim.tracebacks import entries
 
 
-@entries("step reset gradient_norm state_dict load_state_dict")
-@checked_methods("__init__ step reset gradient_norm state_dict load_state_dict")
+@checked_methods("__init__ step reset gradient_norm rate state_dict load_state_dict")
 class Optimizer(Explained, metaclass=PublicNames):
     """Moves fields by their gradients; `Adam` and `SGD` say how.
 

@@ -7,7 +7,8 @@ number of iterations has a bound (`most_iterations`) saves while it is counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
@@ -32,11 +33,20 @@ from diffsim.ir.nodes import (
     zero,
 )
 from diffsim.ir.traversal import Rewriter, task_statements
-from diffsim.ir.types import derivative_type, i64
+from diffsim.ir.types import Type, bool_, derivative_type, i64
 from diffsim.passes.analysis.affine import Definitions, updated_element
 from diffsim.passes.analysis.counted_loops import most_iterations
 from diffsim.passes.autodiff.custom_calls import Inliner, bind
-from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, counted, downwards, index_hint
+from diffsim.passes.autodiff.loop_checkpoints import (
+    Checkpoints,
+    NestedSaves,
+    Run,
+    SavedLoopValue,
+    Swept,
+    counted,
+    downwards,
+    index_hint,
+)
 from diffsim.passes.autodiff.skipped_iterations import (
     LastReplaced,
     Noting,
@@ -60,7 +70,9 @@ class ForwardAgain:
             update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
         saved: what loops have kept for their adjoint; `replaced`: what is known of the last iteration that
             replaced a value (`skipped_iterations.py`).
-        split: the segment length of loops that are saved in segments; `loop_of`: whose saves a scratch holds.
+        checkpoints: how loops save; `loop_of`: whose saves a scratch holds.
+        swept: loops within others, by the values that the forward sweeps of these bind in them.
+        run: the iteration that is being emitted.
         logged: for loads whose element has changed since, the log that has the value, and where.
         scratch: copies of the region's own scratch; `scratch_grads`: the adjoints of what they hold.
     """
@@ -70,10 +82,12 @@ class ForwardAgain:
         self.active = active
         self.is_inner = builder.is_inner = is_inner
         self.env: dict[Value, Value] = {}
-        self.split: dict[Stmt, int] = {}
+        self.checkpoints = Checkpoints({}, {})
         self.saved: dict[Stmt, SavedLoopValue] = {}
         self.replaced: dict[Stmt, list[LastReplaced]] = {}
         self.loop_of: dict[Mem, For | While] = {}
+        self.swept: dict[Value, Swept] = {}
+        self.run: Run | None = None
         self.new_mems: dict[Mem, None] = {}
         self.winners: dict[object, Mem] = {}
         self.defs: Definitions = {}
@@ -130,7 +144,9 @@ class ForwardAgain:
                 then, orelse = (self._forward_block(side) for side in (s.then, s.orelse))
                 b.add(If(cond, then, orelse, self.fresh(s.outs), s.span))
             elif isinstance(s, CustomCall):
-                self._forward_custom(s, save=save)
+                # Loops in calls save by themselves.
+                with self._in_run(None):
+                    self._forward_custom(s, save=save)
 
     def _forward_load(self, s: Load) -> None:
         mem, index = self.scratch.get(s.mem, s.mem), self.values(s.index)
@@ -203,8 +219,10 @@ class ForwardAgain:
     def _forward_for(self, s: For, *, save: bool) -> None:
         b = self.builder
         lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
-        # Loops in segments are run in pieces, so nothing could be noted of all their iterations.
-        groups = replaced_values(s, self.active) if save and s not in self.split else []
+        if self._is_nested(s):
+            self._run_nested(s, (lo, hi), inits)
+            return
+        groups = self._replaced_in(s) if save else []
         noted = {k for g in groups for k in g.positions}
         if save and (
             not groups or any(p in self.active for k, p in enumerate(s.params) if k not in noted)
@@ -216,40 +234,88 @@ class ForwardAgain:
             outs = self._iterations(s, (lo, hi), inits, groups=groups)
         self.env.update(zip(s.outs, outs, strict=True))
 
+    def _is_nested(self, s: For | While) -> bool:
+        """Whether a loop saves for all iterations of those around it."""
+        return self.run is not None and s in self.run.nested
+
+    def _run_nested(
+        self, s: For | While, bounds: tuple[Value, Value], inits: tuple[Value, ...]
+    ) -> None:
+        """Emit a loop that saves for all iterations of those around it, or what it has saved for this one.
+
+        `bounds`: for a while loop, names for those of the counted one.
+        """
+        b, run = self.builder, self.run
+        assert run is not None
+        groups = self._replaced_in(s) if isinstance(s, For) else []
+        first = b.cast(run.number, i64) * b.const(most_iterations(s) or 0, i64)
+        arrays, results = run.nested[s]
+        saved = SavedLoopValue(bounds, arrays, run.nested, counted(s, inits), first)
+        if run.is_sweep:
+            if isinstance(s, While):
+                outs = self._counting(s, inits, bounds[1], saved)
+                known: tuple[Value, ...] = bounds[1:]
+            else:
+                outs = self._iterations(s, bounds, inits, saved, groups)
+                known = tuple(v for last in self.replaced[s] for v in last.values)
+            for mem, v in zip(results, (*outs, *known), strict=True):
+                b.store(mem, (run.number,), v)
+        else:
+            found = tuple(b.load(mem, (run.number,)) for mem in results)
+            outs, known = found[: len(s.outs)], found[len(s.outs) :]
+            if isinstance(s, While):
+                saved.bounds = bounds[0], known[0]
+            self.saved[s], self.replaced[s] = saved, LastReplaced.several(groups, known)
+        self.env.update(zip(s.outs, outs, strict=True))
+
+    def _replaced_in(self, s: For) -> list[Replacing]:
+        # Loops in segments are run in pieces, so nothing could be noted of all their iterations.
+        return [] if s in self.checkpoints.split else replaced_values(s, self.active)
+
     def _forward_while(self, s: While, *, save: bool) -> None:
         """Emit a while loop that counts its iterations; it saves, or else the counted loop after it."""
+        inits, trips = self.values(s.inits), Value(i64, "trips")
+        # Once counted, a while loop is a for loop over its iteration number.
+        bounds = (Const(i64, 0), trips)
+        if self._is_nested(s):
+            self._run_nested(s, bounds, inits)
+            return
+        most = most_iterations(s) if save and s not in self.checkpoints.split else None
+        saved = None if most is None else self._room(s, Const(i64, most), bounds, inits)
+        outs = self._counting(s, inits, trips, saved)
+        if saved is not None:
+            self.replaced[s] = []
+        elif save:
+            outs = self._save(s, bounds, trips, inits)
+        self.env.update(zip(s.outs, outs, strict=True))
+
+    def _counting(
+        self, s: While, inits: tuple[Value, ...], trips: Value, saved: SavedLoopValue | None
+    ) -> tuple[Value, ...]:
+        """Emit a while loop that counts its iterations as `trips`, and saves if there is room."""
         b = self.builder
-        inits = self.values(s.inits)
-        most = most_iterations(s) if save and s not in self.split else None
-        arrays = [] if most is None else self._alloc(s, b.const(most, i64))
         params, n = self.fresh(s.params), Value(i64, "iteration")
-        with b.block() as cond_stmts:
+        with b.block() as cond_stmts, self._in_run(None):
             self.forward(s.cond)
         cond = Block(cond_stmts, self.values(s.cond.yields))
         with b.block() as stmts:
-            for array, p in zip(arrays, params, strict=False):
-                b.store(array, (n,), p)
-            self.forward(s.body)
+            with self._in_run(self._start(s, saved, (n, Const(i64, 0)), params)):
+                self.forward(s.body)
             b.span = s.span
             more = n + b.const(1, i64)
         body = Block(stmts, (*self.values(s.body.yields), more))
-        outs, trips = self.fresh(s.outs), Value(i64, "trips")
+        outs = tuple(Value(v.type, v.hint) for v in s.outs)
         b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, trips), s.span))
-        # Once counted, a while loop is a for loop over its iteration number.
-        bounds = (Const(i64, 0), trips)
-        if most is not None:
-            self.replaced[s] = []
-            self.saved[s] = SavedLoopValue(bounds, arrays, counter=counted(s, inits))
-        elif save:
-            self._save(s, bounds, trips, inits)
+        return outs
 
     def _iterations(
         self,
         s: For | While,
         bounds: tuple[Value, Value],
         inits: tuple[Value, ...],
-        arrays: Sequence[Mem] = (),
+        saved: SavedLoopValue | None = None,
         groups: Sequence[Replacing] = (),
+        begin: Value | None = None,
     ) -> tuple[Value, ...]:
         """Emit some iterations of a loop.
 
@@ -257,20 +323,18 @@ class ForwardAgain:
             s: the loop.
             bounds: the first iteration and the end.
             inits: what they start from.
-            arrays: where each saves what it starts from.
+            saved: where each saves what it starts from.
             groups: values of which is noted which iteration replaced them last.
+            begin: the index where the bounds have 0.
         """
         b = self.builder
         lo, hi = bounds
         index, params = Value(lo.type, index_hint(s)), self.fresh(s.params)
-        if isinstance(s, For):
-            self.env[s.index] = index
         with b.block() as stmts:
-            if arrays:
-                iteration = (index - lo,)
-                for array, p in zip(arrays, params, strict=True):
-                    b.store(array, iteration, p)
-            self.forward(s.body)
+            if isinstance(s, For):
+                self.env[s.index] = index if begin is None else begin + index
+            with self._in_run(self._start(s, saved, (index, lo), params)):
+                self.forward(s.body)
             b.span = s.span
             noting = [Noting(b, g, index, params, (lo, *inits)) for g in groups]
             nexts = [v for n in noting for v in n.yields(self.env, stmts)]
@@ -282,6 +346,39 @@ class ForwardAgain:
         self.replaced[s] = LastReplaced.several(groups, outs[len(s.outs) :])
         return outs[: len(s.outs)]
 
+    def _start(
+        self,
+        s: For | While,
+        saved: SavedLoopValue | None,
+        index: tuple[Value, Value],
+        params: tuple[Value, ...],
+    ) -> Run | None:
+        """Emit what an iteration saves of what it starts from; return what it is to the loops in it.
+
+        `index`: its index, and that of the first one.
+        """
+        b, outer = self.builder, self.run
+        if outer is not None and outer.is_sweep:
+            swept = Swept(s, outer.around, outer.root)
+            self.swept.update(dict.fromkeys((index[0], *params), swept))
+        if saved is not None:
+            place = saved.place(b, *index)
+            for array, p in zip(saved.arrays, params, strict=True):
+                b.store(array, (place,), p)
+            root = s if saved.first is None or outer is None else outer.root
+            return Run(place, saved.nested, is_sweep=True, around=s, root=root)
+        # Loops further in are in the sweep of the root, too, though their number of runs is not known.
+        return outer and outer._replace(nested={}, around=s)
+
+    @contextlib.contextmanager
+    def _in_run(self, run: Run | None) -> Iterator[None]:
+        """Emit what is inside the `with` as part of such an iteration."""
+        before, self.run = self.run, run
+        try:
+            yield
+        finally:
+            self.run = before
+
     def _save(
         self,
         s: For | While,
@@ -292,11 +389,9 @@ class ForwardAgain:
     ) -> tuple[Value, ...]:
         """Emit a loop that saves the states its iterations (or those of its last segment) start from."""
         b = self.builder
-        length = self.split.get(s)
+        length = self.checkpoints.split.get(s)
         if length is None:
-            arrays = self._alloc(s, trips)
-            self.saved[s] = SavedLoopValue(bounds, arrays, counter=counted(s, inits))
-            return self._iterations(s, bounds, inits, arrays, groups)
+            return self._iterations(s, bounds, inits, self._room(s, trips, bounds, inits), groups)
         # Two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch. 12): segments + length
         # states instead of one for each iteration, and each iteration runs once more.
         one, longest = b.const(1, trips.type), b.const(length, trips.type)
@@ -304,37 +399,77 @@ class ForwardAgain:
         count = b.named(
             "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
         )
-        arrays, marks = self._alloc(s, b.named("min", trips, longest)), self._alloc(s, count)
+        saved = self._room(s, b.named("min", trips, longest), bounds, inits)
+        saved.count, saved.marks = count, self._alloc(s, count)
         last = count - one
-        self.saved[s] = SavedLoopValue(bounds, arrays, marks, count, counted(s, inits))
         q, states = Value(trips.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
         with b.block() as stmts:
-            for mark, v in zip(marks, states, strict=True):
+            for mark, v in zip(saved.marks, states, strict=True):
                 b.store(mark, (q,), v)
-            ends = self._iterations(s, self._segment(s, q), states)
+            begin, bounds = self._segment(s, q)
+            ends = self._iterations(s, bounds, states, begin=begin)
         outs = tuple(Value(v.type, v.hint) for v in s.outs)
         b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
-        return self._iterations(s, self._segment(s, last), outs, arrays)
+        begin, bounds = self._segment(s, last)
+        return self._iterations(s, bounds, outs, saved, begin=begin)
 
-    def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
-        """Emit the first iteration of the q-th segment of a loop, and the end of it."""
+    def _segment(self, s: For | While, q: Value) -> tuple[Value, tuple[Value, Value]]:
+        """Emit the least index of the q-th segment of a loop; return it, and the segment's bounds from 0 on.
+
+        Counted so, all lanes are at one place in what they save.
+        """
         b = self.builder
         lo, hi = self.saved[s].bounds
-        length = b.const(self.split[s], q.type)
+        length, nothing = b.const(self.checkpoints.split[s], q.type), b.const(0, q.type)
         if downwards(s):
             end = hi - q * length
-            return end - b.named("min", length, end - lo), end
+            size = b.named("min", length, end - lo)
+            return end - size, (nothing, size)
         begin = lo + q * length
-        return begin, begin + b.named("min", length, hi - begin)
+        return begin, (nothing, b.named("min", length, hi - begin))
+
+    def _room(
+        self,
+        s: For | While,
+        count: Value,
+        bounds: tuple[Value, Value],
+        inits: tuple[Value, ...],
+    ) -> SavedLoopValue:
+        """Allocate scratch for what a loop saves of that many iterations."""
+        nested: dict[Stmt, NestedSaves] = {}
+        arrays = self._alloc(s, count)
+        self._alloc_nested(s.body, count, nested)
+        self.saved[s] = SavedLoopValue(bounds, arrays, nested, counted(s, inits))
+        return self.saved[s]
 
     def _alloc(self, s: For | While, count: Value) -> list[Mem]:
         """Allocate scratch for the values a loop carries; what is unused is removed as dead code."""
-        made = []
-        for p in s.params:
-            array = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
-            self.builder.add(Alloca(array, count, s.span))
-            self.loop_of[array] = s
-            made.append(array)
+        return [self._scratch(f"{p.hint or 'carried'}.saved", p.type, count, s) for p in s.params]
+
+    def _alloc_nested(self, block: Block, count: Value, nested: dict[Stmt, NestedSaves]) -> None:
+        """Allocate scratch for the loops in a block that is run so many times, and for those in them."""
+        b = self.builder
+        for s in block.stmts:
+            if isinstance(s, If):
+                self._alloc_nested(s.then, count, nested)
+                self._alloc_nested(s.orelse, count, nested)
+            elif isinstance(s, (For, While)) and s in self.checkpoints.nested:
+                all_ = b.cast(count, i64) * b.const(most_iterations(s) or 0, i64)
+                known = [(f"{v.hint or 'result'}.saved", v.type) for v in s.outs]
+                if isinstance(s, While):
+                    known.append(("trips.saved", i64))
+                else:
+                    for _ in self._replaced_in(s):
+                        known += [("replaced.saved", bool_), ("last.saved", s.index.type)]
+                        known += [(f"{p.hint}.last.saved", p.type) for p in s.params]
+                results = [self._scratch(name, t, count, s) for name, t in known]
+                nested[s] = NestedSaves(self._alloc(s, all_), results)
+                self._alloc_nested(s.body, all_, nested)
+
+    def _scratch(self, name: str, t: Type, count: Value, s: For | While) -> Mem:
+        made = Mem(name, t, 1, None, "scratch")
+        self.builder.add(Alloca(made, count, s.span))
+        self.loop_of[made] = s
         return made
 
 

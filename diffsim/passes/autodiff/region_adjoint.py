@@ -50,7 +50,7 @@ from diffsim.ir.types import derivative_type
 from diffsim.passes.analysis.affine import updated_element
 from diffsim.passes.autodiff.custom_calls import AdjointCopier
 from diffsim.passes.autodiff.forward_again import ForwardAgain
-from diffsim.passes.autodiff.loop_checkpoints import downwards, index_hint
+from diffsim.passes.autodiff.loop_checkpoints import Run, downwards, index_hint
 from diffsim.passes.autodiff.skipped_iterations import CUTTING, LastReplaced, skip_where_zero
 
 Adjoints = dict[Value, Value]
@@ -299,7 +299,7 @@ class Reverser(ForwardAgain):
 
         def back() -> tuple[Value, ...]:
             with b.block() as stmts:
-                nexts = self._iteration_back(s, last.iteration, last.starts, names, starts)
+                nexts = self._iteration_back(s, last.iteration, last.starts, names, starts, None)
             outs = tuple(derivative_of(v, "adj") for v in names)
             b.add(If(last.happened, Block(stmts, nexts), Block([], starts), outs, s.span))
             return outs
@@ -324,11 +324,11 @@ class Reverser(ForwardAgain):
         q = Value(count.type, "segment")
         params = tuple(Value(v.type, v.hint) for v in starts)
         with b.block() as stmts:
-            begin, end = self._segment(s, q)
-            again = b.named("select", q < count - b.const(1, q.type), end, begin)
+            begin, (nothing, size) = self._segment(s, q)
+            again = b.named("select", q < count - b.const(1, q.type), size, nothing)
             states = tuple(b.load(mark, (q,)) for mark in saved.marks)
-            self._iterations(s, (begin, again), states, saved.arrays)
-            outs = self._iterations_back(s, (begin, end), carried, outer, params)
+            self._iterations(s, (nothing, again), states, saved, begin=begin)
+            outs = self._iterations_back(s, (nothing, size), carried, outer, params, begin)
         results = tuple(Value(p.type, p.hint) for p in params)
         body, first = Block(stmts, outs), b.const(0, q.type)
         b.add(For(q, first, count, params, starts, body, results, s.span, reverse=True))
@@ -341,19 +341,26 @@ class Reverser(ForwardAgain):
         carried: list[int],
         outer: list[Value],
         starts: tuple[Value, ...],
+        begin: Value | None = None,
     ) -> tuple[Value, ...]:
-        """Emit the adjoint of iterations whose starts are saved: of carried and of `outer` values."""
-        b = self.builder
+        """Emit the adjoint of iterations whose starts are saved: of carried and of `outer` values.
+
+        `begin`: the index where the bounds have 0.
+        """
+        b, saved = self.builder, self.saved[s]
         lo, hi = bounds
         names = [s.params[k] for k in carried] + outer
         params = tuple(derivative_of(v, "adj") for v in names)
-        index = Value(lo.type, index_hint(s))
+        number = Value(lo.type, index_hint(s))
         with b.block() as stmts:
-            states = [self.saved[s].at_start(b, k, index, lo) for k in range(len(s.params))]
-            nexts = self._iteration_back(s, index, states, names, params)
+            place = saved.place(b, number, lo)
+            index = number if begin is None else begin + number
+            states = [saved.at_start(b, k, index, place) for k in range(len(s.params))]
+            run = Run(place, saved.nested, is_sweep=False, around=s, root=s)
+            nexts = self._iteration_back(s, index, states, names, params, run)
         outs = tuple(Value(p.type, p.hint) for p in params)
         body = Block(stmts, nexts)
-        b.add(For(index, lo, hi, params, starts, body, outs, s.span, not downwards(s)))
+        b.add(For(number, lo, hi, params, starts, body, outs, s.span, not downwards(s)))
         return outs
 
     def _iteration_back(
@@ -363,6 +370,7 @@ class Reverser(ForwardAgain):
         states: Sequence[Value],
         names: Sequence[Value],
         flowing: Sequence[Value],
+        run: Run | None,
     ) -> tuple[Value, ...]:
         """Emit the adjoint of one iteration.
 
@@ -372,6 +380,7 @@ class Reverser(ForwardAgain):
             states: what it starts from.
             names: the carried values that adjoints flow into, and then values from outside.
             flowing: the adjoints of these, after the iteration; the results are those before it.
+            run: what it is to loops in it that have saved with this one; None: they run again.
         """
         b = self.builder
         inner: Adjoints = {}
@@ -380,15 +389,16 @@ class Reverser(ForwardAgain):
         for p, v in zip(s.params, states, strict=True):
             self.env[p] = v
             v.hint = p.hint
-        # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this block:
-        # memory for nested loops adds up instead of multiplying (docs/adr/0003).
-        self.forward(s.body, save=True)
-        b.span = s.span
         given = dict(zip(names, flowing, strict=True))
-        carried = [k for k, p in enumerate(s.params) if p in given]
-        for k in carried:
-            self.add(inner, s.body.yields[k], given[s.params[k]])
-        self.backward(s.body, inner)
+        # Inner loops that have not saved for all iterations do so here, into scratch whose lifetime is this
+        # block: memory for nested loops adds up instead of multiplying (docs/adr/0003).
+        with self._in_run(run):
+            self.forward(s.body, save=True)
+            b.span = s.span
+            carried = [k for k, p in enumerate(s.params) if p in given]
+            for k in carried:
+                self.add(inner, s.body.yields[k], given[s.params[k]])
+            self.backward(s.body, inner)
         b.span = s.span
         nexts = []
         for v in names:

@@ -4,7 +4,8 @@ Each task becomes one that runs the same lanes: first the forward code again, as
 it, on what the fields hold then; after it the adjoint of each statement, last statement first
 (`region_adjoint.py`, which is to be read next).
 
-`simplicity` before it and `access_rules` after it refuse kernels whose adjoint would be wrong.
+`access_rules` after it refuses kernels whose adjoint would be wrong, and `simplicity` before it those of a
+shape that the program does not want.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from diffsim.passes.autodiff.custom_calls import check_custom_rules
 from diffsim.passes.autodiff.forward_again import replay, writes_temps
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.load_log import Logged, TaskLog, log_loads
-from diffsim.passes.autodiff.loop_checkpoints import too_long
+from diffsim.passes.autodiff.loop_checkpoints import choose_checkpoints
 from diffsim.passes.autodiff.region_adjoint import Reverser
 from diffsim.passes.autodiff.simplicity import refused_shapes
 from diffsim.passes.forms.forward_stores import forward_stores
@@ -76,7 +77,7 @@ class Adjoint(NamedTuple):
 def reverse(
     kernel: Kernel,
     *,
-    relaxed: bool = False,
+    strict: bool = False,
     detached: bool = False,
     in_place: bool = False,
     new_version: NewVersion | None = None,
@@ -86,7 +87,7 @@ def reverse(
 
     Args:
         kernel: a prepared kernel.
-        relaxed: whether kernels outside the kernel simplicity rule are differentiated.
+        strict: whether kernels outside the kernel simplicity rule are refused.
         detached: whether what the kernel stores counts as constant: its adjoint only clears the gradients
             of the elements it stored to.
         in_place: whether memories can be restored to what they were before the launch; without it
@@ -99,7 +100,7 @@ def reverse(
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
     """
     # A detached adjoint only clears gradients, so the rule has nothing to guard.
-    refused: list[AutodiffError] = [] if relaxed or detached else [*refused_shapes(kernel)]
+    refused: list[AutodiffError] = [*refused_shapes(kernel)] if strict and not detached else []
     try:
         how = _How(detached, in_place, again)
         made = _of_any_shape(kernel, how, new_version)
@@ -119,7 +120,7 @@ class _How(NamedTuple):
 
 
 def _of_any_shape(kernel: Kernel, how: _How, new_version: NewVersion | None) -> Adjoint:
-    """Return the adjoint of a kernel outside the kernel simplicity rule, too."""
+    """Return the adjoint of a kernel of any shape."""
     refusal: AutodiffError | None = None
     lost: AutodiffError | None = None
     found: Adjoint | None = None
@@ -259,12 +260,12 @@ def _differentiated(
     check_custom_rules(kernel, activity)
     check_bits(kernel, activity)
     adjoint = eliminate_dead_code(work.kernel(), internal)
-    # 2. Loops that would save too much are reversed in segments, by a second run of the same reversal.
-    # Most kernels have none, so the common case pays for one run.
-    split = too_long(adjoint, work.loop_of)
-    if split:
+    # 2. Loops that would save too much are reversed in segments, and loops in others save for all their
+    # runs, by a second run of the same reversal. Most kernels have none, so the common case pays for one run.
+    checkpoints = choose_checkpoints(adjoint, work.loop_of, work.swept)
+    if any(checkpoints):
         work = _Reverser(logs, activity, internal, again=how.again)
-        work.split = split
+        work.checkpoints = checkpoints
         adjoint = eliminate_dead_code(work.kernel(), internal)
     # The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
     return _Differentiated(kernel, adjoint, activity, internal)

@@ -1,4 +1,4 @@
-"""The kernel simplicity rule, checked where a gradient is asked for.
+"""The kernel simplicity rule, checked where a gradient is asked for of kernels that promise to keep to it.
 
 A kernel is either statements without loops, or loops alone; and a loop holds either exactly one loop, or
 statements without loops. `ds.static` loops are unrolled and do not count, nor do loops in a func whose
@@ -29,8 +29,10 @@ from diffsim.ir.traversal import Rewriter, blocks, free_values, task_statements
 from diffsim.passes.analysis.counted_loops import counter_of
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
-_ADVICE = "split it into several kernels, unroll with ds.static(range(...))"
-_RELAXED = 'write @ds.kernel(simplicity="relaxed") to differentiate it as it stands'
+_ADVICE = (
+    "split it into several kernels, unroll with ds.static(range(...)), or write "
+    '@ds.kernel(simplicity="relaxed") to differentiate it as it stands'
+)
 
 
 def refused_shapes(kernel: Kernel) -> Iterator[KernelSimplicityError]:
@@ -150,5 +152,4 @@ def _refused(what: str, span: Span, kernel: Kernel) -> KernelSimplicityError:
         f"the gradient of {kernel.name} is refused by the kernel simplicity rule: {what}",
         span,
         _ADVICE,
-        narrower=_RELAXED,
     )

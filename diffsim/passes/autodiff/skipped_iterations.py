@@ -144,6 +144,11 @@ class LastReplaced(NamedTuple):
     iteration: Value
     starts: tuple[Value, ...]
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The numbers that the loop carries of it."""
+        return (self.happened, self.iteration, *self.starts)
+
     @staticmethod
     def several(groups: Sequence[Replacing], outs: tuple[Value, ...]) -> list[LastReplaced]:
         """Return what was noted of each group, from the results of a loop that `Noting` has added."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from diffsim.errors import AutodiffError, GlobalDataAccessError, place_of, together
+from diffsim.errors import AutodiffError, place_of, together
 from diffsim.ir.nodes import Atomic, CustomCall, Kernel, Load, Mem, Store, Task
 from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import derivative_type
@@ -80,24 +80,18 @@ def with_advice(
         may_split: whether a tape may launch the kernel task by task.
         switch: whether the switch for all programs would change anything.
     """
-    overwritten = any(p.narrower and isinstance(p, GlobalDataAccessError) for p in error.parts)
-    # A kernel of any shape is differentiated; but not all that is overwritten can be kept, and with it a
-    # launch may be unable to decide what it decides without.
+    overwritten = any(p.narrower for p in error.parts)
+    # Not all that is overwritten can be kept, and with it a launch may be unable to decide what it decides
+    # without.
     left = _refused_when_saved(kernel, may_split=may_split) if overwritten else ()
     places = {place_of(e) for e in left}
     kept = places <= {place_of(p) for p in error.parts}
     return together(
         [
-            p.advising(switch=switch)
-            if p.narrower and (_is_of_shape(p) or (kept and place_of(p) not in places))
-            else p
+            p.advising(switch=switch) if p.narrower and kept and place_of(p) not in places else p
             for p in error.parts
         ]
     )
-
-
-def _is_of_shape(error: AutodiffError) -> bool:
-    return not isinstance(error, GlobalDataAccessError)
 
 
 def _refused_when_saved(kernel: Kernel, *, may_split: bool) -> Iterator[AutodiffError]:
@@ -111,7 +105,7 @@ def _refused_when_saved(kernel: Kernel, *, may_split: bool) -> Iterator[Autodiff
 
 def _refused(kernel: Kernel) -> tuple[AutodiffError, ...]:
     try:
-        reverse(kernel, relaxed=True, in_place=True, new_version=_stand_in)
+        reverse(kernel, in_place=True, new_version=_stand_in)
     except AutodiffError as error:
         return error.parts
     return ()

@@ -18,18 +18,22 @@ was. It reads the list of cells once, so lanes must be as many.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import NamedTuple
 
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, For, Kernel, Let, Load, Mem, Stmt, Task, Value
 from diffsim.ir.simple_tasks import box_sizes
-from diffsim.ir.traversal import Rewriter, free_values, outs, uses
+from diffsim.ir.traversal import Rewriter, blocks, free_values, outs, statements, uses
 from diffsim.ir.types import i32, i64
 from diffsim.passes.analysis.affine import element_of, task_definitions
 from diffsim.passes.analysis.divergence import is_steady
 
 _CELLS_OF_A_LANE = 2  # that are read before, and cost little beside the lane's own loops
 _FEW_CELLS = 1 << 13  # that are read in some microseconds, where the number of lanes is not known
+
+_STARTS = {"accumulate": (0,), "or": (False,)}
+"""Numbers that partial results start from, by the op that combines them in any order."""
 
 
 class _Ranges(NamedTuple):
@@ -115,8 +119,7 @@ class _Joiner(Rewriter):
             # Without cells it runs never, as it did.
             once = b.named("and", self.is_sorted(ranges), b.named("lt", lo, hi))
             start = b.named("select", once, b.named("sub", hi, b.const(1, hi.type)), lo)
-        *prefix, inner = s.body.stmts
-        assert isinstance(inner, For)
+        prefix, inner, sums = _parts(s)
         index, params = self.fresh(s.index), self.fresh_all(s.params)
         with b, b.block() as body:
             cell = b.named("select", once, lo, index)
@@ -125,6 +128,7 @@ class _Joiner(Rewriter):
         body += [self.copy(x) for x in prefix]
         self.env[inner.lo] = first.value(inner.lo)
         body += self.stmt(inner)
+        body += [self.copy(x) for x in sums]
         yields = self.values(s.body.yields)
         last = self.fresh_all(s.outs)
         made = For(index, start, hi, params, inits, Block(body, yields), last, s.span, s.reverse)
@@ -150,12 +154,10 @@ class _Nest:
     def __init__(self, s: For, task: Task) -> None:
         self.task = task
         self.defs = task_definitions(task)
-        *prefix, inner = s.body.stmts
-        assert isinstance(inner, For)
-        self.inner = inner
+        prefix, self.inner, _ = _parts(s)
         self.loads = {x.out: x for x in prefix if isinstance(x, Load)}
         self.lets = {x.out: x for x in prefix if isinstance(x, Let)}
-        self.factors: dict[Value, int | None] = {s.index: 1}
+        self.factors: dict[Value, int | None] = {s.index: 1, **dict.fromkeys(s.params)}
         """The values that change from iteration to iteration, and by how much; None: not by a constant."""
         for x in prefix:
             if self.changes(x):
@@ -218,18 +220,75 @@ class _Nest:
         return _Ranges(begin.mem, other.mem, axis) if one.mem is begin.mem and alike else None
 
 
+def _parts(s: For) -> tuple[list[Stmt], For, list[Let]]:
+    """Return what stands before the loop inside another one, that loop, and what stands behind it."""
+    (at,) = [k for k, x in enumerate(s.body.stmts) if isinstance(x, For)]
+    inner, behind = s.body.stmts[at], s.body.stmts[at + 1 :]
+    assert isinstance(inner, For)
+    return list(s.body.stmts[:at]), inner, [x for x in behind if isinstance(x, Let)]
+
+
 def _is_nest(s: For) -> bool:
     """Whether a loop does nothing but to run another one in the same direction, with the same sums."""
-    if not s.body.stmts:
+    loops = [k for k, x in enumerate(s.body.stmts) if isinstance(x, For)]
+    if len(loops) != 1:
         return False
-    *prefix, inner = s.body.stmts
+    before, behind = s.body.stmts[: loops[0]], s.body.stmts[loops[0] + 1 :]
+    inner = s.body.stmts[loops[0]]
+    assert isinstance(inner, For)
     return (
-        isinstance(inner, For)
-        and all(isinstance(x, (Let, Load)) for x in prefix)
-        and inner.inits == s.params
-        and s.body.yields == inner.outs
+        all(isinstance(x, (Let, Load)) for x in before)
+        and all(isinstance(x, Let) for x in behind)
         and inner.reverse == s.reverse
+        and _carries_the_same(s, inner, [x for x in behind if isinstance(x, Let)])
     )
+
+
+def _carries_the_same(s: For, inner: For, behind: list[Let]) -> bool:
+    """Whether each value goes through both loops, or is what the inner one combines in any order."""
+    made = {x.out: x for x in behind}
+    starts = dict(zip(inner.outs, inner.inits, strict=True))
+    combined = _combined(inner)
+    used: set[Value] = set()
+    for p, y in zip(s.params, s.body.yields, strict=True):
+        used.add(y)
+        let = made.get(y)
+        if let is None:
+            if starts.get(y) is not p:
+                return False
+            continue
+        part = let.args[-1]
+        used.add(part)
+        # Whether there are iterations, in one cell or all of them, or a partial result.
+        asks = (
+            part in made and made[part].op.name == "lt" and made[part].args == (inner.lo, inner.hi)
+        )
+        known = combined.get(part) == let.op.name or (asks and let.op.name == "or")
+        if not known or let.args[0] is not p:
+            return False
+    return used == made.keys() | starts.keys()
+
+
+def _combined(s: For) -> dict[Value, str]:
+    """Return the results of a loop that combine what its iterations find, from nothing on, and how."""
+    steps = {x.out: x for x in s.body.stmts if isinstance(x, Let)}
+    inside = list(statements(s.body))
+    counts = Counter(
+        v for x in inside for v in (*uses(x), *(y for b in blocks(x) for y in b.yields))
+    )
+    found = {}
+    for out, start, param, y in zip(s.outs, s.inits, s.params, s.body.yields, strict=True):
+        step = steps.get(y)
+        if (
+            step is None
+            or step.args[0] is not param
+            or counts[param] != 1
+            or param in s.body.yields
+        ):
+            continue
+        if isinstance(start, Const) and start.value in _STARTS.get(step.op.name, ()):
+            found[out] = step.op.name
+    return found
 
 
 def _is_list(mem: Mem) -> bool:

@@ -10,22 +10,49 @@ access has become many instructions, or not at all where lanes are vectors.
     exclusive_add g[%i, 0], %d                %u = add %t, %d
                                               store g[%i, 0], %u
 
+What a task only reads is loaded once for all of a lane: blocks inside know what the blocks around them have
+loaded, and an element that a loop does not choose is loaded before the loop. LLVM does not find these where
+lanes are vectors, whose loads in branches and loops are under masks.
+
 Assumes scalar IR with exclusive atomics marked. Promises: the same operations in the same order on each
-element; time linear in the size of the kernel.
+element; no element is loaded that may not exist; time linear in the size of the kernel, times the depth of
+its loops.
 """
 
 from __future__ import annotations
 
-from diffsim.ir.nodes import Atomic, Block, Kernel, Let, Load, Mem, Stmt, Store, Task, Value
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
 from diffsim.ir.ops.table import add
-from diffsim.ir.traversal import Rewriter, statements
-from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.ir.traversal import Rewriter, bound_in, statements
+from diffsim.passes.analysis.affine import (
+    ANY,
+    Offset,
+    affine_forms,
+    element_of,
+    task_definitions,
+)
+from diffsim.passes.analysis.divergence import is_steady
 
 Access = Load | Store | Atomic
 Bases = tuple[Value | None, ...]
 Shifts = tuple[int, ...]
 Place = tuple[Bases, Shifts]
 """An element's index, values plus constants: with the same values and other constants it is another one."""
+Element = tuple[frozenset[tuple[Value | None, int]] | Offset, ...]
+"""The same: equal ones are the same element, and nothing is known of others."""
 
 
 def replace_by_values(kernel: Kernel) -> Kernel:
@@ -35,9 +62,11 @@ def replace_by_values(kernel: Kernel) -> Kernel:
 
 def _task(task: Task) -> Task:
     places = _places(task) if task.axes else {}
-    if len({(type(s), s.mem, place) for s, place in places.items()}) == len(places):
+    accessed = {(type(s), s.mem, place) for s, place in places.items()}
+    loops = any(isinstance(s, (For, While)) for s in statements(task.body))
+    if len(accessed) == len(places) and not loops:
         return task  # no element is accessed twice
-    return task.replace(body=_Replacement(places).block(task.body))
+    return task.replace(body=_Replacement(task, places).block(task.body))
 
 
 def _places(task: Task) -> dict[Access, Place]:
@@ -80,7 +109,7 @@ def _sums(block: Block, places: dict[Access, Place]) -> dict[Atomic, _Sums]:
                 last[s.mem] = _Sums(bases)
                 every.append(last[s.mem])
             last[s.mem].additions.append(s)
-        else:
+        elif not isinstance(s, Let):
             for x in statements(Block([s])):
                 if isinstance(x, (Load, Store, Atomic)):
                     last.pop(x.mem, None)
@@ -95,34 +124,103 @@ def _sums(block: Block, places: dict[Access, Place]) -> dict[Atomic, _Sums]:
 class _Replacement(Rewriter):
     """Copies a task's body, with what is known of memory at each place."""
 
-    def __init__(self, places: dict[Access, Place]) -> None:
+    def __init__(self, task: Task, places: dict[Access, Place]) -> None:
         super().__init__()
+        self.task = task
+        self.defs = task_definitions(task)
+        self.forms = affine_forms(task)
         self.places = places
         self.known: dict[Mem, tuple[Bases, dict[Shifts, Value]]] = {}
         """Values that loads of each memory have found since its last write, for the latest bases."""
+        self.steady: dict[tuple[Mem, Element], Value] = {}
+        """Elements, in this block and those around it, of memories that the task does not write."""
         self.sums: dict[Atomic, _Sums] = {}
 
     def block(self, b: Block) -> Block:
-        # Nothing that is known is taken into a block, or out of it: a loop's body may have changed it
+        # Nothing else that is known is taken into a block, or out of it: a loop's body may have changed it
         # before, and a branch may not run.
         around, self.known = self.known, {}
+        outside = len(self.steady)
         self.sums |= _sums(b, self.places)
         copy = super().block(b)
         self.known = around
+        while len(self.steady) > outside:
+            self.steady.popitem()
         return copy
 
     def stmt(self, s: Stmt) -> list[Stmt]:
+        if isinstance(s, Let):
+            return [self.copy(s)]  # touches no memory
         if isinstance(s, Load) and s in self.places:
             return self.load(s)
+        first = self.invariant_loads(s) if isinstance(s, (For, While)) else []
         is_sum = isinstance(s, Atomic) and s in self.sums
-        copy = self.add(s) if is_sum else [self.copy(s)]  # type: ignore[arg-type]
+        copy = self.add(s) if is_sum else [*first, self.copy(s)]  # type: ignore[arg-type]
         for x in statements(Block([s])):
             if isinstance(x, (Store, Atomic)):
                 self.known.pop(x.mem, None)
         return copy
 
+    def invariant_loads(self, s: For | While) -> list[Stmt]:
+        """Return loads, before a loop, of the elements that each of its iterations would load."""
+        loop = Block([s])
+        found = [x for x in statements(loop) if isinstance(x, Load) and self.is_steady(x)]
+        inside = bound_in(loop) if found else set()
+        made: list[Stmt] = []
+        for x in found:
+            element = self.element(x)
+            fixed = all(
+                isinstance(i, frozenset) and inside.isdisjoint(v for v, _ in i) for i in element
+            )
+            if fixed and (x.mem, element) not in self.steady and self.exists(x):
+                index = tuple([self.before(i, inside, made) for i in x.index])
+                loaded = self.steady[x.mem, element] = Value(x.out.type, x.out.hint)
+                made.append(Load(loaded, x.mem, index, x.span, x.origin))
+        return made
+
+    def before(self, v: Value, inside: set[Value], made: list[Stmt]) -> Value:
+        """Return an index that a loop computes from values that it does not, computed before the loop."""
+        if v not in inside:
+            return self.value(v)
+        let = self.defs[v]
+        args = tuple([self.before(a, inside, made) for a in let.args])
+        copy = Value(v.type, v.hint)
+        made.append(Let(copy, let.op, args, let.span))
+        return copy
+
+    def is_steady(self, s: Load) -> bool:
+        return s in self.places and is_steady(self.task, s.mem)
+
+    def element(self, s: Load) -> Element:
+        """Return the index of a load: affine forms, or values plus constants."""
+        forms = [self.forms.form(i) for i in s.index]
+        others = zip(*self.places[s], strict=True)
+        return tuple(
+            [o if f is None else frozenset(f.items()) for f, o in zip(forms, others, strict=True)]
+        )
+
+    def exists(self, s: Load) -> bool:
+        """Whether an element is there in all iterations of all lanes, also where a branch leaves it out."""
+        mem = s.mem
+        if mem.shape is None or mem.place is not None or mem.level is not None:
+            return False
+        for i, extent in zip(s.index, (*mem.shape, *mem.dtype.shape), strict=True):
+            form = self.forms.form(i)
+            least, most = ANY if form is None else self.forms.interval(form)
+            if not 0 <= least <= most < extent:
+                return False
+        return True
+
     def load(self, s: Load) -> list[Stmt]:
         """Return the copy of a load; nothing where the element is known."""
+        if self.is_steady(s):
+            key = s.mem, self.element(s)
+            if key in self.steady:
+                self.env[s.out] = self.steady[key]
+                return []
+            copy = self.copy(s)
+            self.steady[key] = self.env[s.out]
+            return [copy]
         bases, shifts = self.places[s]
         group = self.known.get(s.mem)
         if group is None or group[0] != bases:

@@ -19,6 +19,7 @@ from diffsim.ir.nodes import (
     For,
     If,
     Kernel,
+    Let,
     Load,
     Mem,
     Print,
@@ -62,6 +63,9 @@ class _Marks:
         """Collect definitions, writers of hidden memories, and the statements that are live in any case."""
         for stmt in block.stmts:
             self.parent[stmt] = parent
+            if isinstance(stmt, (Let, Load)):  # most statements
+                self.defined_by[stmt.out] = (stmt, 0)
+                continue
             for k, v in enumerate(outs(stmt)):
                 self.defined_by[v] = (stmt, k)
             if isinstance(stmt, (For, While)):
@@ -129,6 +133,8 @@ class _Marks:
             return
         stmt, k = found
         self._keep(stmt)
+        if isinstance(stmt, (Let, Load)):
+            return
         # Positions (statement, k) make liveness exact for each carried value and result: a loop's
         # reversal thus saves only those values that the adjoint of its body loads.
         if k < 0 or (stmt, k) in self.positions:
@@ -160,7 +166,8 @@ def eliminate_dead_code(kernel: Kernel, internal: frozenset[Mem] = frozenset()) 
 
     def sweep(block: Block, stmt: Stmt | None = None) -> Block:
         yields = block.yields if stmt is None else kept(stmt, block.yields)
-        return Block([prune(s) for s in block.stmts if s in marks.live], yields)
+        live = [s for s in block.stmts if s in marks.live]
+        return Block([s if isinstance(s, (Let, Load)) else prune(s) for s in live], yields)
 
     def prune(s: Stmt) -> Stmt:
         if isinstance(s, For):

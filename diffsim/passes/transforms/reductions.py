@@ -9,12 +9,25 @@ becomes a reduction, whose partial results the launch combines in a fixed order.
     }                                      yield %e.2
                                          }
                                          atomic_add e[%i], %e.1
+
+An element with an index from the launch or the lane may exist only where a branch updates it. Then the loop
+carries, besides, whether it did:
+
+    for %j in 0..n {                     %e.1, %any.1 = for %j in 0..n carry (%e = 0.0, %any = false) {
+      if %c {                              %t.1, %s = if %c { yield %t, true } else { yield 0.0, false }
+        atomic_add e[%i], %t      ->       %e.2: f32 = accumulate %e, %t.1
+      }                                    %any.2: bool = or %any, %s
+    }                                      yield %e.2, %any.2
+                                         }
+                                         if %any.1 { atomic_add e[%i], %e.1 }
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
@@ -34,8 +47,8 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.traversal import blocks, outs, statements
-from diffsim.ir.types import ScalarType
+from diffsim.ir.traversal import blocks, bound_in, statements
+from diffsim.ir.types import ScalarType, bool_
 from diffsim.passes.analysis.affine import affine_forms
 
 Key = tuple[str, Mem, tuple[object, ...]]
@@ -70,6 +83,24 @@ def identity(op: str, t: ScalarType) -> Const:
     return Const(t, highest if op == "min" else lowest)
 
 
+class _Carried(NamedTuple):
+    """A value that a loop carries in place of updates: a partial result, or whether there was one."""
+
+    type: ScalarType
+    combine: str
+    start: Const
+
+
+_WHETHER = _Carried(bool_, "or", Const(bool_, False))
+_TRUE = Const(bool_, True)
+_OTHERS: dict[Key, Value] = {("", Mem("", bool_, 0, ()), ()): _TRUE}
+
+
+def _partial(a: Atomic) -> _Carried:
+    t = _carried_in(a)
+    return _Carried(t, _COMBINE[a.op], identity(a.op, t))
+
+
 def _key(s: Atomic) -> Key:
     # Constants compare by identity in the IR; here equal numbers mean the same element.
     index = tuple((i.type, i.value) if isinstance(i, Const) else i for i in s.index)
@@ -81,24 +112,26 @@ class _Hoister:
 
     def __init__(self, kernel: Kernel) -> None:
         self.builder = Builder(kernel.span)
+        self.results: dict[If, dict[Key, Value]] = {}
+        """The branches that update elements behind loops, and with what."""
 
     def task(self, task: Task) -> Task:
         """Return a task with its loops' reductions hoisted, and its own made out of what all lanes update."""
         body = self.block(task.body)
         if not task.axes:
             return task.replace(body=body)
-        inside = _bound_in(body) | set(task.axes)
+        inside = bound_in(body) | set(task.axes)
         # The total is updated once for the whole launch, so its element must be known before any lane
         # starts: indices made of arguments and constants.
         found = {
             k: s
-            for k, s in _candidates(body, inside).items()
+            for k, s in _candidates(body, inside, branches=False).items()
             if all(isinstance(i, LEAVES) for i in s.index)
         }
         if not found:
             return task.replace(body=body)
-        body, sums = self.extract(body, found)
-        values = tuple(sums.get(k) or self.nothing(a) for k, a in found.items())
+        body, sums = self.extract(body, {k: _partial(a) for k, a in found.items()}, {})
+        values = tuple(sums.get(k) or _partial(a).start for k, a in found.items())
         reductions = tuple((s.op, s.mem, s.index) for s in found.values())
         return task.replace(body=Block(body.stmts, values), reductions=reductions)
 
@@ -117,55 +150,86 @@ class _Hoister:
     def loop(self, s: For | While) -> list[Stmt]:
         """Return a loop that carries its reductions, followed by one update for each."""
         body = self.block(s.body)
-        inside = _bound_in(body) | set(s.params)
+        inside = bound_in(body) | set(s.params)
         if isinstance(s, For):
             inside.add(s.index)
         else:
-            inside |= _bound_in(s.cond)
+            inside |= bound_in(s.cond)
         found = _candidates(body, inside)
-        # A while loop cannot be asked beforehand whether it enters, so an update after it must not
-        # depend on that; and its condition must not read what the body still carries.
-        if isinstance(s, While):
+        if isinstance(s, While):  # whose condition must not read what the body still carries
             used = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
-            found = {k: a for k, a in found.items() if a.mem not in used and _always_exists(a)}
-        # The partial result is carried from the neutral element on, and memory is updated once, after
+            found = {k: a for k, a in found.items() if a.mem not in used}
+        whether = _conditions(body, found, enters=isinstance(s, For))
+        carried = {k: _partial(a) for k, a in found.items()}
+        carried |= dict.fromkeys(whether.values(), _WHETHER)
+        # Partial results are carried from the neutral element on, and memory is updated once, after
         # the loop. Atomic updates have no order, so this is one of the orders that the program allows.
-        params, inits, results = s.params, s.inits, s.outs
-        after: list[tuple[Atomic, list[Stmt]]] = []
+        params = {k: Value(c.type, _name(k)) for k, c in carried.items()}
+        results = {k: Value(c.type, _name(k)) for k, c in carried.items()}
+        yields: list[Value] = []
         if found:
-            body, sums = self.extract(body, found)
-            yields = list(body.yields)
-            stmts = list(body.stmts)
-            self.builder.stmts = stmts
-            for k, a in found.items():
-                t = _carried_in(a)
-                carried, result = Value(t, a.mem.name), Value(t, a.mem.name)
-                self.builder.span = a.span
-                new = sums.get(k) or self.nothing(a)
-                yields.append(self.builder.named(_COMBINE[a.op], carried, new))
-                params, inits = (*params, carried), (*inits, identity(a.op, t))
-                results = (*results, result)
-                # Still an atomic: other lanes may update the element. `demote_atomics` decides about
-                # that next.
-                with self.builder.block() as stored:
-                    total = self.builder.cast(result, a.value.type.scalar)
-                last = Atomic(None, a.op, a.mem, a.index, total, a.span, False, a.origin)
-                after.append((last, stored))
-            body = Block(stmts, tuple(yields))
-        loop = s.replace(params=params, inits=inits, body=body, outs=results)
-        sure: list[Stmt] = []
-        unsure: list[Stmt] = []
-        for a, stored in after:
-            (sure if _always_exists(a) else unsure).extend([*stored, a])
-        if unsure and isinstance(s, For):  # a loop without iterations must not touch the element
-            with self.builder.block() as test:
-                enters = self.builder.named("lt", s.lo, s.hi)
-            if not isinstance(enters, Const):
-                unsure = [*test, If(enters, Block(unsure), Block([]), (), s.span)]
-        return [loop, *sure, *unsure]
+            body, sums = self.extract(body, carried, whether)
+            with self.builder, self.builder.block() as last:
+                for k, c in carried.items():
+                    self.builder.span = found[k].span if k in found else s.span
+                    yields.append(self.builder.named(c.combine, params[k], sums.get(k) or c.start))
+            body = Block([*body.stmts, *last], body.yields)
+        loop = s.replace(
+            params=(*s.params, *params.values()),
+            inits=(*s.inits, *(c.start for c in carried.values())),
+            body=Block(body.stmts, (*body.yields, *yields)),
+            outs=(*s.outs, *results.values()),
+        )
+        return [loop, *self.updates(s, found, whether, results)]
 
-    def extract(self, block: Block, found: dict[Key, Atomic]) -> tuple[Block, dict[Key, Value]]:
-        """Return the block without these atomics, and for each what its updates amount to."""
+    def updates(
+        self,
+        s: For | While,
+        found: dict[Key, Atomic],
+        whether: dict[Key, Key],
+        results: dict[Key, Value],
+    ) -> list[Stmt]:
+        """Return the updates behind a loop: if it made any, or has iterations, or in any case."""
+        b, sure = self.builder, list[Stmt]()
+        guarded: dict[Key | None, tuple[list[Stmt], dict[Key, Value]]] = {}
+        for k, a in found.items():
+            b.span = a.span
+            # Still an atomic: other lanes may update the element. `demote_atomics` decides about that next.
+            with b, b.block() as stored:
+                total = b.cast(results[k], a.value.type.scalar)
+            stored.append(Atomic(None, a.op, a.mem, a.index, total, a.span, False, a.origin))
+            if _always_exists(a):
+                sure += stored
+            else:
+                stmts, totals = guarded.setdefault(whether.get(k), ([], {}))
+                stmts += stored
+                totals[k] = results[k]
+        for key, (stmts, totals) in guarded.items():
+            if key is not None:
+                cond: Value = results[key]
+            else:  # a loop without iterations must not touch the element
+                assert isinstance(s, For)
+                with b, b.block() as test:
+                    cond = b.named("lt", s.lo, s.hi)
+                sure += test
+            if isinstance(cond, Const):
+                sure += stmts
+                continue
+            branch = If(cond, Block(stmts), Block([]), (), s.span)
+            self.results[branch] = totals
+            sure.append(branch)
+        return sure
+
+    def extract(
+        self, block: Block, carried: dict[Key, _Carried], whether: dict[Key, Key]
+    ) -> tuple[Block, dict[Key, Value]]:
+        """Return the block without these atomics, and for each what its updates amount to.
+
+        Args:
+            block: with the loops inside done.
+            carried: what is carried for each element, and for each condition.
+            whether: the conditions that are asked for of elements.
+        """
         sums: dict[Key, Value] = {}
         b = self.builder
         outer = b.stmts
@@ -175,22 +239,32 @@ class _Hoister:
         def collect(key: Key, v: Value) -> None:
             # Two updates of one element in an iteration are combined first: one carried value for each
             # element.
-            sums[key] = v if key not in sums else b.named(_COMBINE[key[0]], sums[key], v)
+            sums[key] = v if key not in sums else b.named(carried[key].combine, sums[key], v)
 
         for s in block.stmts:
-            if isinstance(s, Atomic) and s.out is None and _key(s) in found:
+            if isinstance(s, Atomic) and s.out is None and _key(s) in carried:
                 b.span = s.span
-                collect(_key(s), b.cast(s.value, _carried_in(s)))
+                collect(_key(s), b.cast(s.value, carried[_key(s)].type))
+                if _key(s) in whether:
+                    sums[whether[_key(s)]] = _TRUE
+            elif isinstance(s, If) and carried.keys() >= self.results.get(s, _OTHERS).keys():
+                # A loop that made no update has found the neutral element.
+                b.span = s.span
+                results = self.results[s]
+                for k, v in results.items():
+                    collect(k, b.cast(v, carried[k].type))
+                for k in dict.fromkeys(whether[k] for k in results if k in whether):
+                    collect(k, s.cond)
             elif isinstance(s, If):
-                then, then_sums = self.extract(s.then, found)
-                orelse, else_sums = self.extract(s.orelse, found)
+                then, then_sums = self.extract(s.then, carried, whether)
+                orelse, else_sums = self.extract(s.orelse, carried, whether)
                 # A branch hands out what it would have added, and the other side the neutral element.
-                keys = [k for k in found if k in then_sums or k in else_sums]
-                made = [Value(_carried_in(found[k])) for k in keys]
+                keys = [k for k in carried if k in then_sums or k in else_sums]
+                made = [Value(carried[k].type) for k in keys]
                 then, orelse = (
                     Block(
                         side.stmts,
-                        (*side.yields, *(have.get(k) or self.nothing(found[k]) for k in keys)),
+                        (*side.yields, *(have.get(k) or carried[k].start for k in keys)),
                     )
                     for side, have in ((then, then_sums), (orelse, else_sums))
                 )
@@ -203,8 +277,27 @@ class _Hoister:
         b.stmts = outer
         return Block(done, block.yields), sums
 
-    def nothing(self, a: Atomic) -> Const:
-        return identity(a.op, _carried_in(a))
+
+def _conditions(body: Block, found: dict[Key, Atomic], *, enters: bool) -> dict[Key, Key]:
+    """Return for each element that may not exist what stands for whether it was updated.
+
+    Elements that are updated in the same branches have one in common. Where each iteration updates an
+    element, a loop that can say whether it `enters` needs none.
+    """
+    branches: dict[Key, list[int]] = {}
+    for s, _, number in _outside_loops(body):
+        if isinstance(s, Atomic) and s.out is None and _key(s) in found:
+            branches.setdefault(_key(s), []).append(number)
+    names = {tuple(numbers): k for k, numbers in branches.items()}
+    return {
+        k: ("or", a.mem, names[tuple(branches[k])])
+        for k, a in found.items()
+        if not (_always_exists(a) or (enters and 0 in branches[k]))
+    }
+
+
+def _name(k: Key) -> str:
+    return "any" if k[0] == "or" else k[1].name
 
 
 def _carried_in(a: Atomic) -> ScalarType:
@@ -259,24 +352,18 @@ def _followed(task: Task, updates: Iterable[Atomic]) -> set[Value] | None:
     return found
 
 
-def _bound_in(block: Block) -> set[Value]:
-    found: set[Value] = set()
-    for s in statements(block):
-        found.update(outs(s))
-        if isinstance(s, (For, While)):
-            found.update(s.params)
-            if isinstance(s, For):
-                found.add(s.index)
-    return found
+def _outside_loops(block: Block) -> Iterator[tuple[Stmt, bool, int]]:
+    """Yield the statements of a block and its branches: whether each always runs, and its branch's number."""
+    numbers = itertools.count()
 
+    def visit(block: Block, number: int) -> Iterator[tuple[Stmt, bool, int]]:
+        for s in block.stmts:
+            yield s, number == 0, number
+            if isinstance(s, If):
+                for inner in blocks(s):
+                    yield from visit(inner, next(numbers))
 
-def _outside_loops(block: Block, *, always: bool = True) -> Iterator[tuple[Stmt, bool]]:
-    """Yield the statements of a block and its branches, and whether each runs in every iteration."""
-    for s in block.stmts:
-        yield s, always
-        if isinstance(s, If):
-            for inner in blocks(s):
-                yield from _outside_loops(inner, always=False)
+    return visit(block, next(numbers))
 
 
 def _always_exists(a: Atomic) -> bool:
@@ -284,19 +371,19 @@ def _always_exists(a: Atomic) -> bool:
     return all(isinstance(i, Const) for i in a.index)
 
 
-def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
+def _candidates(body: Block, inside: set[Value], *, branches: bool = True) -> dict[Key, Atomic]:
     """Return atomics whose element is loop-invariant, on memory that the loop uses for nothing else.
 
-    An element with a run-time index may exist only where a branch says so, and stays in its branch.
+    `branches`: also those under a branch whose element has a run-time index, and may not exist elsewhere.
     """
     found: dict[Key, Atomic] = {}
-    for s, always in _outside_loops(body):
+    for s, always, _ in _outside_loops(body):
         if (
             isinstance(s, Atomic)
             and s.out is None
             and s.op in _COMBINE
             and not any(i in inside for i in s.index)
-            and (always or _always_exists(s))
+            and (always or branches or _always_exists(s))
         ):
             found.setdefault(_key(s), s)
     if not found:

@@ -185,7 +185,8 @@ class _Scalarizer:
         b = self.builder
         if op.name == "cast":
             return b.cast(args[0], out.type.scalar)
-        return b.op(op, args)
+        # Operands were promoted when the op was emitted.
+        return b.typed_op(op, tuple(args), out.type.scalar)
 
     def structure(self, op: Op, s: Let) -> list[Value]:
         """Return the scalars of an op that rearranges or combines components."""

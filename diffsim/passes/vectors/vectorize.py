@@ -46,7 +46,7 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.op import Math
-from diffsim.ir.schedules import Neighbours, Packed, Privatized
+from diffsim.ir.schedules import Access, Neighbours, Packed, Privatized
 from diffsim.ir.traversal import blocks, iterations, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import affine_forms
@@ -105,10 +105,11 @@ def _lanes(task: Task) -> int:
 
 
 def _task(task: Task, has_masks: bool, *, few: bool) -> Task:
-    may = task.axes and (_ALWAYS or _could_pay(task, has_masks, few=few))
-    if not may or not _is_legal(task):
+    if not task.axes or (not _ALWAYS and _has_few_lanes(task)):
         return task
     estimate = _Estimate(task, divergent_values(task))
+    if not (_ALWAYS or _could_pay(task, estimate, has_masks, few=few)) or not _is_legal(task):
+        return task
     scalar, simd = estimate.block(task.body)
     # The estimate is rough, so a gain must be clear.
     if not _ALWAYS and scalar < 1.25 * simd:
@@ -135,34 +136,36 @@ def _meeting_less(p: Privatized, task: Task, by_lane: Iterable[For]) -> Privatiz
     return Privatized(p.mem, p.prefix, p.atomics, p.count, meeting)
 
 
-def _could_pay(task: Task, has_masks: bool, *, few: bool) -> bool:
-    """Whether LLVM's own vectorizer fails, does badly or takes too long, and there are enough lanes.
+def _has_few_lanes(task: Task) -> bool:
+    """Whether there are known to be too few lanes for vectors."""
+    lo, hi = task.bounds.yields[-2:]
+    both = isinstance(lo, Const) and isinstance(hi, Const)
+    return both and bool(hi.value - lo.value < _FEWEST_LANES)  # type: ignore[attr-defined]
+
+
+def _could_pay(task: Task, estimate: _Estimate, has_masks: bool, *, few: bool) -> bool:
+    """Whether LLVM's own vectorizer fails, does badly or takes too long.
 
     `few`: whether another task of the kernel has far more, so that its time to compile is all that counts.
     """
-    lo, hi = task.bounds.yields[-2:]
-    if isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST_LANES:
-        return False
     if any(isinstance(s, (For, While)) for s in statements(task.body)):
-        return not _has_cheap_lists(task)
+        return not _has_cheap_lists(task, estimate)
     return (
-        _is_min_or_max(task)
-        or _is_long(task)
-        or (not few and (_scatters(task) or _reads_apart(task)))
+        _is_min_or_max(task, estimate)
+        or _is_long(task, estimate)
+        or (not few and (_scatters(task, estimate) or _reads_apart(task, estimate)))
         or (has_masks and _reads_what_it_writes(task))
     )
 
 
-def _has_cheap_lists(task: Task) -> bool:
+def _has_cheap_lists(task: Task, estimate: _Estimate) -> bool:
     """Whether lanes go through lists, of different lengths, with little to compute for what they access.
 
     Vectors access elements anywhere one lane after the other, too, and wait for the longest list. Functions,
     divisions and roots, or much arithmetic, must make up for that.
     """
-    divergent = divergent_values(task)
-    places = {
-        s for g in _Estimate(task, divergent).neighbours if g.step is None for s in g.accesses[:1]
-    }
+    divergent = estimate.divergent
+    places = {s for g in estimate.neighbours if g.step is None for s in g.accesses[:1]}
     for loop in statements(task.body):
         if isinstance(loop, For) and not divergent.isdisjoint((loop.lo, loop.hi)):
             inside = list(statements(loop.body))
@@ -180,7 +183,7 @@ def _spared(found: list[Stmt]) -> int:
     return _UPDATES_A_CALL * functions + slow + len(ops) // _OPS_AN_ACCESS
 
 
-def _scatters(task: Task) -> bool:
+def _scatters(task: Task, estimate: _Estimate) -> bool:
     """Whether updates of elements that lanes may share keep LLVM from vectorizing what takes long.
 
     Lanes that update any elements do so one after the other, which functions, divisions and roots must make
@@ -193,8 +196,7 @@ def _scatters(task: Task) -> bool:
     ops = [s.op for s in found if isinstance(s, Let)]
     spared = _UPDATES_A_CALL * sum(isinstance(op.lowering, Math) for op in ops)
     spared += sum(op.name in _SLOW for op in ops) // 2
-    steps = _Estimate(task, divergent_values(task))
-    anywhere = sum(steps.step(s.mem, s.index, task.axes[-1]) is None for s in updates)
+    anywhere = sum(estimate.step(s.mem, s.index, task.axes[-1]) is None for s in updates)
     return spared >= max(anywhere, 1)
 
 
@@ -207,32 +209,30 @@ def _reads_what_it_writes(task: Task) -> bool:
     return any(isinstance(s, Load) and not ownership.is_own(s) for s in task_statements(task))
 
 
-def _reads_apart(task: Task) -> bool:
+def _reads_apart(task: Task, estimate: _Estimate) -> bool:
     """Whether lanes load elements that are no vector in memory, and LLVM would do badly at it.
 
     Loads at a constant distance, of vectors' components, it vectorizes well in short lanes.
     """
     long = sum(1 for _ in task_statements(task)) > _LONG
     return any(
-        isinstance(g.accesses[0], Load) and (g.step is None or long)
-        for g in _Estimate(task, divergent_values(task)).neighbours
+        isinstance(g.accesses[0], Load) and (g.step is None or long) for g in estimate.neighbours
     )
 
 
-def _is_long(task: Task) -> bool:
+def _is_long(task: Task, estimate: _Estimate) -> bool:
     """Whether LLVM would vectorize the lanes, but take too long."""
     # Below this length the vectorizer's quadratic time is small.
     if len(task.body.stmts) <= _LONGEST:
         return False
-    steps = _Estimate(task, divergent_values(task))
     return all(
-        steps.is_near(s, task.axes[-1])
+        estimate.is_near(s, task.axes[-1])
         for s in statements(task.body)
         if isinstance(s, (Load, Store, Atomic))
     )
 
 
-def _is_min_or_max(task: Task) -> bool:
+def _is_min_or_max(task: Task, estimate: _Estimate) -> bool:
     """Whether a task is only a minimum or maximum over floats that are adjacent in memory.
 
     LLVM vectorizes that too, but has to test for NaN in every step.
@@ -240,10 +240,9 @@ def _is_min_or_max(task: Task) -> bool:
     # Sums and integers LLVM vectorizes well by itself.
     if not any(op != "add" and mem.dtype.scalar.is_float for op, mem, _ in task.reductions):
         return False
-    steps = _Estimate(task, divergent_values(task))
     return all(
         (isinstance(s, Let) and not isinstance(s.op.lowering, Math))
-        or (isinstance(s, Load) and steps.step(s.mem, s.index, task.axes[-1]) in (0, 1))
+        or (isinstance(s, Load) and estimate.step(s.mem, s.index, task.axes[-1]) in (0, 1))
         for s in task.body.stmts
     )
 
@@ -291,8 +290,10 @@ class _Estimate:
         ]
         # What is a vector in memory needs no group.
         self.neighbours = tuple([g for g in found if g.step not in (0, 1)])
-        self.together = {s: self.share(g) for g in self.neighbours for s in g.accesses}
+        self.together: dict[Access, float] = {}
         """The cost to a lane of an access that it makes together with others."""
+        for g in self.neighbours:
+            self.together.update(dict.fromkeys(g.accesses, self.share(g)))
         self.by_lane: list[For] = []
         """Loops whose own iterations make better vectors than the lanes do."""
         self.at_work = 1.0

@@ -23,6 +23,7 @@ class CpuBackend:
 
     name = "cpu"
     stops = False
+    keeps_code = True
     device: MemorySpace = HOST
 
     def __init__(self) -> None:

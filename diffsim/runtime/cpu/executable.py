@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ from diffsim.backends.llvm.parameter_block import (
     THREADS,
     ParameterBlock,
 )
+from diffsim.backends.native.calls import Calls
 from diffsim.backends.native.jit import Library
 from diffsim.errors import DiffsimError
 from diffsim.ir.nodes import Alloca, Check, Kernel, Mem
@@ -29,6 +31,7 @@ from diffsim.runtime import print_buffer
 from diffsim.runtime.executable import (
     ERROR_SLOTS,
     CallText,
+    PlainCall,
     array_slots,
     failed_check,
     same_error,
@@ -43,7 +46,8 @@ ENTRY = "launch"
 class HostExecutable:
     """The parameter block of a kernel that runs in the host's memory; see `Executable`."""
 
-    binds_addresses = True
+    calls: Calls | None = None
+    packs_in_call = takes_numpy = True
 
     def __init__(self, lowered: Kernel, layout: ParameterBlock) -> None:
         self.layout = layout
@@ -86,14 +90,12 @@ class CpuExecutable(HostExecutable):
     """Native code of one kernel, its parameter block and the memories bound to it; see `Executable`.
 
     Attributes:
-        call: launches it, given `block`; `address` is that of the native function.
+        launch: launches it with what is in its block; `address` is that of the native function.
     """
 
     def __init__(self, lowered: Kernel, code: CpuCode, library: Library) -> None:
         super().__init__(lowered, code.layout)
         self.checks = code.checks
-        # Made once: making the pointer for each call would take as long as a short launch.
-        self.block = ctypes.c_void_p(ctypes.addressof(self.params))
         self.prints = code.prints
         # Zeroed pages cost no memory until a kernel prints.
         self.printed = np.zeros(print_buffer.WORDS if code.prints else 0, np.int64)
@@ -109,14 +111,25 @@ class CpuExecutable(HostExecutable):
         self.library = library
         self.address = library.address(ENTRY)
         self.params[RUN] = self.address
-        self.call = session.launcher
+        self.calls = session.calls
+        block = ctypes.addressof(self.params)
+        # Made once: making the pointer for each call would take as long as a short launch.
+        self.launch: Callable[[], None] = (
+            functools.partial(session.launcher, ctypes.c_void_p(block))
+            if self.calls is None
+            else self.calls.launcher(block)
+        )
 
-    def call_text(self, *, has_arrays: bool) -> CallText:
-        names = {"$call": self.call, "$block": self.block}
-        lines: tuple[str, ...] = ("$call($block)",)
+    def call_text(self, *, has_arrays: bool, plain: PlainCall | None = None) -> CallText:
+        names: dict[str, Any] = {"$call": self.launch}
+        call = "$call()"
+        if plain is not None:
+            names["$call_with"] = plain.signature.launch
+            call = f"$call_with({plain.arguments}) if {plain.test} else $call()"
+        lines: tuple[str, ...] = (call,)
         if self.prints:  # Ctrl-C may end it: what was printed before is shown
             names["$show"] = self.show
-            lines = ("try:", "    $call($block)", "finally:", "    $show()")
+            lines = ("try:", f"    {call}", "finally:", "    $show()")
         if self.checks:
             names |= {"$errors": self.errors, "$raise_errors": self.raise_errors}
             # One test of a word in Python, in place of a return value that each launch would convert.

@@ -26,6 +26,7 @@ class CudaBackend:
 
     name = "cuda"
     stops = False
+    keeps_code = False
 
     def __init__(self, device: Device) -> None:
         self.device = device

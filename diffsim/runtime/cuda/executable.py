@@ -31,6 +31,7 @@ from diffsim.runtime.executable import (
     ERROR_SLOTS,
     BoundArray,
     CallText,
+    PlainCall,
     array_slots,
     failed_check,
     make_block,
@@ -71,7 +72,7 @@ class CudaExecutable:
     """
 
     explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
-    binds_addresses = False  # arrays of NumPy are copied
+    packs_in_call = takes_numpy = False  # arrays of NumPy are copied
 
     def __init__(self, lowered: Kernel, code: SimtCode, module: CudaModule, device: Device) -> None:
         self.device = device
@@ -111,6 +112,7 @@ class CudaExecutable:
         # The plan of all launches holds the block's address: a launch is one native call without conversions.
         launches, self._first = self._launches(self.params)
         self._start, self.block = device.driver.prepare(launches, device.jit)
+        self.calls = session.calls
         self.call = self._start if layout.by_value else self._call_large
         args = lowered.args
         self.struct = struct.Struct("=" + "".join(slot_code(a.type.scalar) for a in args))
@@ -186,7 +188,7 @@ class CudaExecutable:
             most = min(most, -(-entry.lanes // (entry.block_dim * entry.per_thread)))
         return max(1, most)
 
-    def call_text(self, *, has_arrays: bool) -> CallText:
+    def call_text(self, *, has_arrays: bool, plain: PlainCall | None = None) -> CallText:
         names: dict[str, Any] = {"$call": self.call, "$block": self.block, "$failed": self.failed}
         lines = ["$code = $call($block)", "if $code:", "    $failed($code)"]
         if self.prints:

@@ -17,6 +17,7 @@ from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.component_field import ComponentField
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.protocols import FieldProtocols
+from diffsim.tracebacks import entry
 
 
 class Layout:
@@ -70,6 +71,7 @@ class _Kind(type):
             isinstance(thing, Field) and thing.kind == cls._kind and len(thing.element) in cls._axes
         )
 
+    @entry
     def __call__(cls, *args: Any, **named: Any) -> Any:
         if "__new__" not in vars(cls):
             raise FieldError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, GlobalDataAccessError, OptionError, Span, shown
 from diffsim.lang.host.field_like import is_field
-from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields.adjoints import is_followed, lost_source
 from diffsim.runtime.fields.conversions import (
@@ -28,6 +28,7 @@ from diffsim.runtime.fields.conversions import (
 from diffsim.runtime.fields.read_values import Provenance
 from diffsim.runtime.memory.nonzeros import Nonzeros, put
 from diffsim.runtime.memory.storage import HOST, HostStorage
+from diffsim.runtime.memory.written_values import CopyOf
 from diffsim.runtime.session import session
 from diffsim.tracebacks import IS_OWN
 
@@ -59,10 +60,13 @@ class WholeContents:
         if self.dtype.is_float and val.__class__ in (int, float) and abs(val) < 2**53:
             fill(val)
             dirty = val != 0
+            known: Any = val
         else:
-            fill(element_of(self, val) if self.element else scalar_of(self, val))
+            made = element_of(self, val) if self.element else scalar_of(self, val)
+            fill(made)
             dirty = bool(np.any(np.asarray(val.entries if isinstance(val, Matrix) else val)))
-        self._touch(None, ..., val)
+            known = session.contents_of(made) if self.element else made
+        self._touch(None, ..., known)
         # Zeros need no clearing by the next backward pass, unless others may write to them.
         self.versions.overwritten(dirty=dirty or self._exported)
         if tape:
@@ -85,6 +89,8 @@ class WholeContents:
         # Taichi's fields of vectors and matrices have the parameters in the other order.
         if isinstance(dtype, bool) or not isinstance(keep_dims, (bool, np.bool_)):
             dtype, keep_dims = None if keep_dims is False else keep_dims, dtype
+        if keep_dims is not None:
+            need_bool(keep_dims, "keep_dims")
         if dtype is not None:
             try:
                 dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
@@ -129,7 +135,7 @@ class WholeContents:
             self.storage.from_numpy(elements)
         else:
             set_active(self, elements)
-        self._touch()
+        self._touch(None, ..., None if self.is_grad else session.contents_of(given))
         if tape:
             tape.wrote(self, None, kept(self))  # a copy: the array may change before a replay
             if lost:
@@ -153,7 +159,7 @@ class WholeContents:
             self.storage.copy_from(other.storage)
         else:
             copy_active(self, other)
-        self._touch()
+        self._touch(None, ..., CopyOf(other.number))
         if session.recorders and (tape := session.listener):
             tape.copied(self, other)
 

@@ -311,7 +311,9 @@ def set_row(field: Field, row: tuple[int, ...], value: object) -> None:
         storage.from_numpy(here)
     axis = field.versions.axis
     known = axis is not None and axis < len(row)
-    field._touch(field.versions.row_at(row) if known else None)
+    field._touch(
+        field.versions.row_at(row) if known else None, (*row, ...), session.contents_of(array)
+    )
     if field.tree is not None and not field.is_grad:
         cells, place = field.tree
         for index in np.ndindex(*rest):

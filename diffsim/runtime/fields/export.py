@@ -226,7 +226,8 @@ def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
     return _api.PyCapsule_New(address, _NAMES[type(managed)], capsule_of)
 
 
-@entries("to_gpuarray __dlpack__ __dlpack_device__")
+@entries("__dlpack__ __dlpack_device__")
+@checked_methods("to_gpuarray")
 class SharedMemory:
     """The part of a field that other libraries ask for its memory."""
 

@@ -29,6 +29,7 @@ from diffsim.ir.sparse import Place
 from diffsim.ir.types import ScalarType, Type, size_of, tensor
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.field_like import FieldLike
+from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.matrix import Matrix
 from diffsim.public_names import PublicNames
@@ -425,7 +426,7 @@ class Field(
         """
         return narrow_dual(self)
 
-    @entry
+    @checked
     def get_scalar_field(self, *indices: int) -> ComponentField:
         """Return a component of the elements as a field of numbers that shares their memory.
 
@@ -546,6 +547,7 @@ class Field(
                     followed, value = followed_by_tape(self, value), value.value
                 # Before anything changes, since a recorder may copy what is overwritten.
                 self._before(index_of(self, key))
+            known = value
             if not self.element:
                 # The memoryview checks numbers in C; what it refuses is converted, or explained, below.
                 try:
@@ -558,12 +560,14 @@ class Field(
                 except (TypeError, ValueError, OverflowError):
                     self._storage.set_element(self._place(key), scalar_of(self, value))
             else:
-                self._storage.set_element(self._place(key), element_of(self, value))
+                made = element_of(self, value)
+                self._storage.set_element(self._place(key), made)
+                known = session.contents_of(made)
             # Stamps the row alone if there are rows: writing x[t + 1] leaves x[t] current.
             if self.versions.axis is None and self.tree is None:
-                self._touch(None, key, value)
+                self._touch(None, key, known)
             else:
-                self._touch(activate_written(self, key), key, value)
+                self._touch(activate_written(self, key), key, known)
             if not tape:
                 return
             if followed is not None:

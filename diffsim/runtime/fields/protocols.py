@@ -18,6 +18,7 @@ import numpy as np
 
 from diffsim.errors import AutodiffError, FieldError, OperationError, Span
 from diffsim.ir.op import OpDispatch
+from diffsim.lang.host.signatures import checked_methods, need_count
 from diffsim.runtime.fields.adjoints import is_followed
 from diffsim.runtime.session import session
 from diffsim.tracebacks import IS_OWN, entries, entry
@@ -54,6 +55,7 @@ _LIKE_ARRAYS = (bool, int, float, complex, np.generic, np.ndarray, list, tuple, 
 
 
 @entries()
+@checked_methods("parent")
 class FieldProtocols:
     """The base of fields and of fields of structs."""
 
@@ -103,6 +105,9 @@ class FieldProtocols:
                 Span.of_caller(),
                 hint="place it: ds.root.dense(ds.i, n).place(x)",
             )
+        need_count(
+            n, "the number of nodes outwards", 1, "write parent() for the next one, parent(2)"
+        )
         return self.node if n == 1 else self.node.parent(n - 1)
 
     @property

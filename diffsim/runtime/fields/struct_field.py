@@ -10,12 +10,12 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from diffsim.errors import FieldError, OperationError, Span, shown
+from diffsim.errors import ArgumentError, FieldError, OperationError, Span, shown
 from diffsim.ir.types import TensorType, tensor
 from diffsim.lang.host.field_like import StructFieldLike
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.peer_names import OF_STRUCT_FIELDS
-from diffsim.lang.host.signatures import checked_methods, need_bool
+from diffsim.lang.host.signatures import checked_methods, is_one_of, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.structs import Struct, StructType, nameless_struct, struct_type
@@ -36,7 +36,7 @@ _METHODS = (
 
 
 @entries(but="__init__ __dir__ fields call_it in_words")
-@checked_methods("fill to_numpy from_numpy to_torch from_torch copy_from")
+@checked_methods("fill to_numpy from_numpy to_torch from_torch copy_from parent get_member_field")
 class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
 
@@ -303,7 +303,7 @@ class StructField(FieldProtocols, StructFieldLike, metaclass=PublicNames):
             particles = ds.Struct.field({"pos": ds.math.vec2, "mass": ds.f32}, shape=4)
             print(particles.get_member_field("mass") is particles.mass)  # prints: True
         """
-        if key not in self._struct:
+        if not is_one_of(key, *self._struct):
             raise FieldError(
                 f"{self.in_words()} has no member {shown(key)}",
                 Span.of_caller(),
@@ -508,7 +508,7 @@ def make_struct_field(
     return StructField(t, members)
 
 
-@checked_methods("field")
+@checked_methods("__new__ field")
 class StructNamespace:
     """`ds.Struct(pos=p, mass=1.0)` makes a struct, `ds.Struct.field({"mass": ds.f32}, shape=n)` a field.
 
@@ -523,6 +523,12 @@ class StructNamespace:
 
     def __new__(cls, members: Mapping[str, object] | None = None, **more: object) -> Struct:  # type: ignore[misc]
         """Make a struct of these members, of a type without a name."""
+        if members is not None and not isinstance(members, Mapping):
+            raise ArgumentError(
+                f"the members of a struct are a dictionary, not {shown(members)}",
+                Span.of_caller(),
+                hint="write ds.Struct(mass=1.0), or ds.Struct({'mass': 1.0})",
+            )
         return nameless_struct({**(members or {}), **more})
 
     @staticmethod

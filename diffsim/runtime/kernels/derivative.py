@@ -192,20 +192,19 @@ class Derivative:
         # Made only here: an adjoint costs more to make than the kernel itself.
         special = self.specialization
         try:
-            return self._made(
-                relaxed=special.simplicity == "relaxed", in_place=self.mode.is_in_place
-            )
+            return self._made(strict=special.simplicity == "strict", in_place=self.mode.is_in_place)
         except AutodiffError as error:
-            # An option of the kernel's own wins over the switch.
-            switch = not (session.options.lifts_rules or special.kernel.simplicity == "strict")
             raise with_advice(
-                error, self.primal, may_split=special.may_be_split, switch=switch
+                error,
+                self.primal,
+                may_split=special.may_be_split,
+                switch=not session.options.lifts_rules,
             ) from None
 
-    def _made(self, *, relaxed: bool, in_place: bool) -> Adjoint:
+    def _made(self, *, strict: bool, in_place: bool) -> Adjoint:
         made = compiler.differentiate(
             self.primal,
-            relaxed=relaxed,
+            strict=strict,
             detached=self.mode.is_detached,
             in_place=in_place,
             new_version=self._new_version,
@@ -292,7 +291,7 @@ class Derivative:
         if refusal is None:
             return self.checks
         try:
-            made = self._made(relaxed=True, in_place=True)
+            made = self._made(strict=False, in_place=True)
         except AutodiffError:
             return None  # with what it lacks beside the rules
         return LaunchChecks(self.specialization, made) if made.conditions else None
@@ -422,8 +421,8 @@ class AdjointWithTangents(Derivative):
     def instrumented(self, instrumentation: Instrumentation) -> Derivative:
         return AdjointWithTangents(self.specialization, self.mode, instrumentation, self)
 
-    def _made(self, *, relaxed: bool, in_place: bool) -> Adjoint:
-        made = super()._made(relaxed=relaxed, in_place=in_place)
+    def _made(self, *, strict: bool, in_place: bool) -> Adjoint:
+        made = super()._made(strict=strict, in_place=in_place)
         seeds = made.ir.args[len(self.primal.args) :]
         duals = {**self.specialization.dual_of, **self._version_duals(made.versions)}
         with dual_memories(duals):

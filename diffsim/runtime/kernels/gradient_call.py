@@ -30,9 +30,9 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.passes.autodiff.activity import missing_gradient
 from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
+from diffsim.runtime.binding.array_memory import launch_packed
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.array_memory import launch_packed
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_function import PLAIN
 from diffsim.runtime.kernels.launch_history import (
@@ -95,6 +95,7 @@ class GradientCall:
         elif special.dependencies.is_stale or special.captures_changed():
             raise self._made_anew()
         launches = special.launches
+        session.from_tapes = False
         seeds = (self._seeds(returned),) if derivative.returns_active else ()
         # 2. Find the launch. `count` calls were made since the last one, this one included.
         try:

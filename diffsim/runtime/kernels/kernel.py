@@ -32,6 +32,9 @@ from diffsim.lang.types.structs import StructType
 from diffsim.parameters import signature_of_function
 from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
+from diffsim.runtime.binding import plain_calls
+from diffsim.runtime.binding.array_memory import launch_packed, pack_arrays
+from diffsim.runtime.binding.template_arguments import constant_key, template_key
 from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
@@ -48,13 +51,11 @@ from diffsim.runtime.kernels.arguments import (
     takes_field,
     with_shapes,
 )
-from diffsim.runtime.kernels.array_memory import Place, launch_packed, pack_arrays, place_of
 from diffsim.runtime.kernels.gradient_call import GradKernel, JvpKernel, ptx_of
 from diffsim.runtime.kernels.specialization import Specialization
-from diffsim.runtime.kernels.template_arguments import template_key
 from diffsim.runtime.kernels.translation import translate
 from diffsim.runtime.locked_cached_property import making
-from diffsim.runtime.memory.packed_arrays import PackedArguments, is_plain
+from diffsim.runtime.memory.packed_arrays import is_plain
 from diffsim.runtime.observe.display import display
 from diffsim.runtime.observe.side_by_side import SideBySide
 from diffsim.runtime.session import session
@@ -63,7 +64,7 @@ from diffsim.tracebacks import entries
 
 # Weak: a kernel defined in a function goes with it. The set is needed to reach all kernels at `ds.init`.
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
-_MOST_SEEN = 1024
+_MOST_KNOWN = 1024
 _OWN_ARRAYS = frozenset((np.ndarray, Field))
 """Types of array arguments that are of no other library."""
 
@@ -124,20 +125,19 @@ class Kernel(Named, metaclass=PublicNames):
         if any(s.launches.last is not None for s in self.specializations.values()):
             self.launched_before = True
         self.specializations = {}
-        # By what `_places_of` says of the arguments.
-        self._seen: dict[tuple[Any, ...], Specialization] = {}
+        # Launch functions by the quick keys of compiled-in arguments (`plain_calls.dispatcher`).
+        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._jvp: JvpKernel | None = None
         self._signature = None
-        self._kinds: list[str] = []
         self._count = -1  # that of no call: the first one is bound, which asks for the signature
 
     def drop(self, special: Specialization) -> None:
         """Forget a specialization, one of whose fields is gone."""
         # The launch history goes with the specialization; see `forget`.
         self.launched_before |= special.launches.last is not None
-        self._seen = {}
+        self._known.clear()
         # Another one may have taken its place under this key since.
         if self.specializations.get(special.key) is special:
             # Somebody may be looping over it: fields go at any time.
@@ -148,7 +148,8 @@ class Kernel(Named, metaclass=PublicNames):
             self._launch, self._grad = self._first, None
 
     def forget_launch(self) -> None:
-        """Discard the launch function, which the next call fetches from its specialization."""
+        """Discard the launch functions, which the next call fetches from its specialization."""
+        self._known.clear()
         self._launch = self._first
 
     def __get__(self, owner: object, kind: object = None) -> Kernel | BoundKernel:
@@ -232,6 +233,8 @@ class Kernel(Named, metaclass=PublicNames):
                 # Before `forget`, which discards the signature.
                 by_field = self.gives_fields(args)
                 self.forget()
+            except plain_calls.UnfitArguments:
+                by_field = self.gives_fields(args)
             except TypeError:
                 # With another number of arguments than the kernel has parameters, Python refuses the call of
                 # a launch function, and `_need_all` the others.
@@ -277,35 +280,36 @@ class Kernel(Named, metaclass=PublicNames):
         if mine is not None:
             return mine(*args[1:])
         self._need_all(args)
-        if self.gives_fields(args):
-            return self._run(args, by_field=True)
-        special, values = self.specialize(args)
-        # Compiled-in arguments choose the specialization at each call; structs are taken apart.
-        if not self.signature.direct:
-            self._kinds = [p.kind for p in self.call_parameters]
-            self._launch = self._dispatch
-            return self._dispatch(*args)
-        # Only values: nothing about the arguments can select another specialization, so that later calls go
-        # straight to the launch function. Fields in place of floats leave it through `FieldArgument`.
-        self._launch = special.launch
-        return special.launch(*values)
+        return self._run(args, by_field=self.gives_fields(args))
 
-    def _dispatch(self, *args: object) -> object:
-        self._need_all(args)
-        known = self._places_of(args)
-        if known is not None:
-            key, given = known
-            seen = self._seen.get(key)
-            if seen is not None and not seen.is_stale:
-                return self._result(seen.launch(*given))
-        special, values = self.specialize(args)
-        if values.__class__ is PackedArguments:
-            return self._result(launch_packed(special, values))
-        if known is not None:
-            if len(self._seen) >= _MOST_SEEN:
-                self._seen.clear()
-            self._seen[key] = special
-        return self._result(special.launch(*values))
+    def _remember(self, special: Specialization, args: tuple[object, ...]) -> None:
+        """Let later calls with such arguments find the launch function without looking for a specialization.
+
+        A call with others leaves it through `FieldArgument`, `UnfitArguments` or `UnboundArguments`.
+        """
+        parameters = self.call_parameters
+        if any(p.kind == "struct" for p in parameters):  # taken apart at each call
+            return
+        compiled_in = [a for p, a in zip(parameters, args, strict=True) if p.kind == "template"]
+        try:
+            key = tuple(a.number if a.__class__ is Field else constant_key(a) for a in compiled_in)
+        except KeyError:
+            return
+        form = self.signature.form
+        launch = plain_calls.strict(special)
+        if launch is None:
+            return
+        if not compiled_in and form is None:
+            # Nothing about the arguments but the arrays' types can select another specialization.
+            self._launch = launch
+            return
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = launch
+        if self._launch == self._first:
+            result = None if form is None else self._result
+            name = self.source.name
+            self._launch = plain_calls.dispatcher(name, parameters, self._known, result)
 
     def _result(self, found: Any) -> Any:
         """Return what a launch gives, several values apart."""
@@ -320,29 +324,6 @@ class Kernel(Named, metaclass=PublicNames):
                 hint="return them as a tuple, or store them into a field",
             )
         return form.read(found, followed=followed)
-
-    def _places_of(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]] | None:
-        """Return what decides the specialization, and what its launch function is given.
-
-        None if anything but fields is compiled in, or an array has no place: `specialize` has to look then.
-        """
-        # A state in two fields that take turns is launched with them in each step: half of the usual way.
-        numbers: list[int] = []
-        values: list[Any] = []
-        places: list[Place] = []
-        for kind, a in zip(self._kinds, args, strict=True):
-            if kind == "value":
-                values.append(a)
-            elif kind == "template" and a.__class__ is Field:
-                numbers.append(a.number)
-            elif kind == "array" and (place := place_of(a)) is not None:
-                places.append(place)
-                values.append(a)
-            else:
-                return None
-        if places:
-            values.append(tuple(places))
-        return (*numbers, *places), values
 
     def _need_all(self, args: tuple[object, ...]) -> None:
         """Raise, as Python does for a launch function, where the number of arguments differs.
@@ -369,6 +350,8 @@ class Kernel(Named, metaclass=PublicNames):
         # the time.
         while True:
             special, values = self.specialize(args, by_field=by_field)
+            if not by_field:
+                self._remember(special, args)
             try:
                 return self._result(launch_packed(special, values))
             except launch_function.Outdated:
@@ -662,8 +645,8 @@ def kernel(fn: Callable[..., Any] | None = None, *, simplicity: str | None = Non
 
     Args:
         fn: the function.
-        simplicity: "relaxed" differentiates kernels outside the kernel simplicity rule, "strict"
-            refuses their gradients; the option of `ds.init` if left out.
+        simplicity: "strict" refuses the gradient of a kernel outside the kernel simplicity rule, "relaxed"
+            differentiates it; the option `kernel_simplicity` of `ds.init` if left out.
 
     Example:
         x = ds.field(ds.f32, shape=8)

@@ -19,7 +19,14 @@ from diffsim.ir.op import Tracked
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.sparse.activation import changed_levels
-from diffsim.runtime.executable import Executable
+from diffsim.runtime.binding.array_memory import bind_array, write_arrays
+from diffsim.runtime.binding.plain_calls import (
+    write_fits,
+    write_guard,
+    write_only_if_unfit,
+    write_refusal,
+)
+from diffsim.runtime.executable import Executable, PlainCall
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures
@@ -31,7 +38,6 @@ from diffsim.runtime.kernels.access_summary import (
     versions_of,
 )
 from diffsim.runtime.kernels.arguments import flatten, takes_field
-from diffsim.runtime.kernels.array_memory import PLACES, bind_array, write_arrays
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
 from diffsim.runtime.launch_text import Writer, tuple_text
 from diffsim.runtime.observe.profiler import ADJOINT, timer_of
@@ -297,10 +303,13 @@ def forward(special: Specialization) -> Callable[..., Any]:
     compiled = special.executable
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name, params)
-    if special.arguments.arrays:
-        w.params = [*params, PLACES]
     w.space["$Outdated"] = Outdated
     _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
+    more = compiled.result is not None or special.translation.uses_random
+    more = more or special.watch is not None
+    plain = write_fits(w, special, compiled, special.ir.mems, special.accesses, more=more)
+    if plain is not None and special.arguments.arrays:
+        write_refusal(w, plain)
     if special.looks_at_captures:
         captures.write_checks(w, special, "raise $Outdated")
     recorded = w.use(special.recorded_as, "special")
@@ -318,6 +327,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
     start = len(w.lines)
     _write_pack(w, special, compiled)
     write_arrays(w, special, compiled, special.ir.mems, special.accesses)
+    write_only_if_unfit(w, start, compiled, plain)
     seed = "0"
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
@@ -329,15 +339,12 @@ def forward(special: Specialization) -> Callable[..., Any]:
     w.emit("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
     timer = timer_of(special.name, special.direction, special.backend.device)
-    _write_observed_call(w, special, compiled, special.watch, seed, timer)
+    _write_observed_call(w, special, compiled, special.watch, seed, timer, plain)
     _write_activity(w, special)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
         w.emit("$result = $returned()")
-    # Without anything in the parameter block that differs between launches, threads may use it at once.
-    differs = params or compiled.result is not None or special.translation.uses_random
-    if differs or compiled.prints or special.watch is not None:
-        w.guard(start, compiled.lock)
+    write_guard(w, start, compiled, plain, packs=bool(params), more=more)
     # Only such kernels have a `kernel.grad` that asks for the launch.
     if special.differentiable:
         _write_launch_note(w, special, seed)
@@ -382,6 +389,7 @@ def _write_observed_call(
     watch: FiniteWatch | None,
     more: str,
     timer: KernelTimer | None,
+    plain: PlainCall | None,
 ) -> None:
     """Call the code; with the options for it, measure its time, and look at what it has stored.
 
@@ -394,7 +402,7 @@ def _write_observed_call(
     if timer is not None:
         w.space["$mark"], w.space["$measured"] = timer.mark, timer.add
         w.emit("$begin = $mark()")
-    _write_call(w, special, compiled)
+    _write_call(w, special, compiled, plain)
     if timer is not None:
         w.emit("$measured($now, $begin, $mark())")
     if watch is None:
@@ -426,9 +434,11 @@ def run_again(
     w.finish()()
 
 
-def _write_call(w: Writer, special: Specialization, compiled: Executable) -> None:
+def _write_call(
+    w: Writer, special: Specialization, compiled: Executable, plain: PlainCall | None = None
+) -> None:
     lines, names = compiled.call_text(
-        has_arrays=any(p.kind == "array" for p in special.arguments.parameters)
+        has_arrays=any(p.kind == "array" for p in special.arguments.parameters), plain=plain
     )
     w.space.update(names)
     w.space["$compiled"] = compiled  # its code and memory live while it runs
@@ -472,6 +482,15 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
         w.emit("except TypeError:", f"    $known_as = {whole}", f"    {here}.note($known_as, $now)")
         w.emit("else:", "    $noted.append($now)")
         w.emit(f"    if not len($noted) & {STRETCH - 1}:", f"        {here}.shorten($noted)")
+    floats = [
+        p.name
+        for p in special.arguments.parameters
+        if p.kind == "value" and p.type is not None and not p.type.shape and p.type.is_float
+    ]
+    if floats:
+        # 0.0 and -0.0 are one key.
+        w.emit(f"if not ({' and '.join(floats)}):")
+        w.emit(f"    {here}.note_zeros({tuple_text(floats)})")
     if special.translation.uses_random:
         w.emit(f"{here}.seeds[$known_as] = {seed}")
     w.emit(f"if len($times) > {_MOST_STAMPS}:", f"    {here}.forget()")
@@ -499,6 +518,10 @@ def derivative(of: Derivative) -> Callable[..., None]:
         w.emit(f"{tuple_text(params)} = $args")
     tested = () if of.checks is None else of.checks.tested
     _write_row_numbers(w, (*accesses.reads, *accesses.writes), tested)
+    guarded = of.returns_active or special.translation.uses_random or of.watch is not None
+    plain = None
+    if not of.returns_active:
+        plain = write_fits(w, special, compiled, of.ir.mems, accesses, more=guarded)
     # 1. Everything that the derivative loads must be as old as the launch, or older (docs/adr/0004).
     tests: set[str] = set()
     w.space["$stale"] = of.refuse_stale
@@ -529,6 +552,7 @@ def derivative(of: Derivative) -> Callable[..., None]:
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=of.returns_active)
     write_arrays(w, special, compiled, of.ir.mems, accesses)
+    write_only_if_unfit(w, start, compiled, plain)
     # The same key gives the same numbers, so those of the forward launch need not be saved.
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
@@ -538,7 +562,6 @@ def derivative(of: Derivative) -> Callable[..., None]:
     write_stamps(w, special, accesses.writes, special.kernel.source.head())
     more = "$seed, $g" if of.returns_active else "$seed"
     timer = timer_of(special.name, ADJOINT, special.backend.device)
-    _write_observed_call(w, special, compiled, of.watch, more, timer)
-    if params or of.returns_active or compiled.prints or of.watch is not None:
-        w.guard(start, compiled.lock)
+    _write_observed_call(w, special, compiled, of.watch, more, timer, plain)
+    write_guard(w, start, compiled, plain, packs=bool(params), more=guarded)
     return w.finish()

@@ -14,9 +14,10 @@ the elements that a launch has stored under a condition may be all that the deri
 from __future__ import annotations
 
 import bisect
+import math
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -63,6 +64,7 @@ class LaunchHistory:
             gradient was asked for yet, and of those after the last such call.
         seeds: the random numbers' key of the last launch with given arguments, if the kernel draws any.
         forgot: whether combinations of arguments were forgotten.
+        signed_zeros: whether an argument was -0.0, which has the key of 0.0.
         effects: what launches with given arguments do (`runtime/numbering/effects.py`), where it was asked.
     """
 
@@ -71,13 +73,22 @@ class LaunchHistory:
         self.times: dict[Any, array[int]] = {}
         self.seeds: dict[Any, int] = {}
         self.forgot = False
+        self.signed_zeros = False
         self.effects: dict[Any, Effect | None] = {}
         # For each combination: the last launch when `kernel.grad` was last called, and the calls since that
         # launch.
         self._asked: dict[Any, tuple[int, int]] = {}
 
-    def note(self, key: object, now: int) -> None:
+    def note_zeros(self, args: Iterable[Any]) -> None:
+        """Look for a -0.0 among the arguments of a launch."""
+        flat = (c for a in args for c in (a if isinstance(a, tuple) else (a,)))
+        if any(c == 0 and math.copysign(1.0, c) < 0 for c in flat):
+            self.signed_zeros = True
+            self.effects.clear()
+
+    def note(self, key: tuple[Any, ...], now: int) -> None:
         """Add a launch whose arguments have this key."""
+        self.note_zeros(key)
         times = self.times.setdefault(key, new_row())
         times.append(now)
         self.shorten(times)

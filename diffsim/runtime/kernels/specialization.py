@@ -377,9 +377,7 @@ class Specialization:
         # The function may not have been written yet.
         with contextlib.suppress(AttributeError):
             del self.launch
-        # Kernels with compiled-in arguments ask for the specialization at each launch, and keep no function.
-        if self.kernel.signature.direct:
-            self.kernel.forget_launch()
+        self.kernel.forget_launch()
 
     # ---- derivative
 

@@ -10,13 +10,16 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
+from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.types import ScalarType
+from diffsim.lang.frontend.translate import Translation
 from diffsim.lang.frontend.values import StructValue
 from diffsim.lang.host.source import Source
 from diffsim.lang.types import flattening
 from diffsim.passes.instrument.returned_values import note_returned
 from diffsim.runtime import compiler
+from diffsim.runtime.binding.template_arguments import objects_in, own
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.kernels import captures
@@ -30,8 +33,8 @@ from diffsim.runtime.kernels.arguments import (
     takes_field,
 )
 from diffsim.runtime.kernels.specialization import Specialization
-from diffsim.runtime.kernels.template_arguments import objects_in, own
 from diffsim.runtime.session import session
+from diffsim.runtime.translated.kept_translations import Place
 from diffsim.runtime.variable_names import lasting_name_of
 
 if TYPE_CHECKING:
@@ -103,12 +106,9 @@ def translate(
     # 2. Name the fields before the translation, whose messages and IR use the names.
     name_captured_fields(kernel.source)
     # 3. Translate and compile as far as the IR; machine code is made at the launch.
-    made = compiler.translate(
-        kernel.source, bindings, tuple(run_time.values()), signature.form or signature.result
-    )
     notes: list[Field] = []
-    ir = note_returned(compiler.prepare(made.kernel, given), functools.partial(_new_notes, notes))
-    simplicity = kernel.simplicity or session.options.simplicity
+    made, ir = _translated(kernel, bindings, tuple(run_time.values()), given, notes)
+    simplicity = kernel.simplicity or session.options.kernel_simplicity
     launch_arguments = LaunchArguments(values, arrays, kernel.source.name)
     special = Specialization(kernel, key, made, ir, launch_arguments, simplicity)
     special.variants[note_returned] = notes  # kept alive: memories refer to them weakly
@@ -119,6 +119,32 @@ def translate(
     # 4. Refuse now what would be compiled anew at each launch.
     captures.check_lasts(special)
     return special
+
+
+def _translated(
+    kernel: Kernel,
+    bindings: dict[str, Any],
+    args: tuple[Arg, ...],
+    given: dict[Arg, Mem],
+    notes: list[Field],
+) -> tuple[Translation, nodes.Kernel]:
+    """Translate a kernel and prepare its IR, or load both."""
+    signature = kernel.signature
+    place = None
+    # Arguments in fields become loads after the translation, and several results are structs of the program.
+    if not given and signature.form is None:
+        is_method = kernel.owner is not None
+        place = Place(kernel.source, bindings, args, signature.result, is_method=is_method)
+        found = place.find()
+        if found is not None:
+            return found
+    result = signature.form or signature.result
+    made = compiler.translate(kernel.source, bindings, args, result)
+    prepared = compiler.prepare(made.kernel, given)
+    ir = note_returned(prepared, functools.partial(_new_notes, notes))
+    if place is not None and not notes:
+        place.keep(made, ir)
+    return made, ir
 
 
 def _new_notes(made: list[Field], name: str, t: ScalarType, shape: tuple[int, ...]) -> Mem:

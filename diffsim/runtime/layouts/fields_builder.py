@@ -15,7 +15,7 @@ from diffsim.tracebacks import entries
 
 
 @entries("finalize")
-@checked_methods("finalize dense pointer bitmasked dynamic")
+@checked_methods("__init__ finalize dense pointer bitmasked dynamic")
 class FieldsBuilder(Node, metaclass=PublicNames):
     """A layout tree beside `ds.root`: `fb.dense(ds.i, n).place(x)`, then `tree = fb.finalize()`.
 

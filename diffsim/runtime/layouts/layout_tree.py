@@ -21,7 +21,7 @@ from diffsim.ir.sparse import Level, Place
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.field_like import NodeLike
 from diffsim.lang.host.peer_names import OF_NODES
-from diffsim.lang.host.signatures import checked, checked_methods
+from diffsim.lang.host.signatures import checked, checked_methods, need_count
 from diffsim.lang.host.unsupported import Explained
 from diffsim.lang.types.descriptions import describe
 from diffsim.public_names import PublicNames, with_example
@@ -35,7 +35,7 @@ from diffsim.runtime.memory.nonzeros import Nonzeros, nonzeros
 from diffsim.runtime.memory.storage import Storage
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
-from diffsim.tracebacks import entries, entry
+from diffsim.tracebacks import entries
 
 SPARSE = ("pointer", "hash", "bitmasked", "dynamic")
 """The kinds of nodes whose cells are active or not."""
@@ -91,8 +91,10 @@ def axes(*numbers: int) -> Axes:
     return Axes(*numbers)
 
 
-@entries("place __copy__ __reduce_ex__ deactivate_all parent")
-@checked_methods("dense pointer hash bitmasked dynamic lazy_grad lazy_dual")
+@entries("__copy__ __reduce_ex__")
+@checked_methods(
+    "dense pointer hash bitmasked dynamic lazy_grad lazy_dual deactivate_all parent place"
+)
 class Node(Explained, NodeLike, metaclass=PublicNames):
     """A node of the tree: some axes with their sizes, inside another node.
 
@@ -122,6 +124,8 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
         self.kind = kind
         self.chunk = chunk
         self.fields: weakref.WeakSet[Field] = weakref.WeakSet()
+        if above is None:
+            _trees.add(self)
         self.below: list[weakref.ref[Node]] = []
         self.cells: Cells | None = None if above is None else above.cells
         if kind in SPARSE:
@@ -370,11 +374,14 @@ class Node(Explained, NodeLike, metaclass=PublicNames):
             cells = blocks.dense(ds.i, 8)
             print(cells.parent() is blocks, blocks.parent() is ds.root)  # prints: True True
         """
+        need_count(
+            n, "the number of nodes outwards", 0, "write parent() for the next one, parent(2)"
+        )
         node = self
         for _ in range(n):
             if node.above is None:
                 raise FieldError(
-                    f"{self!r} has no {n} nodes around it",
+                    f"{self!r} has no {shown(n)} nodes around it",
                     Span.of_caller(),
                     hint="the outermost one is ds.root",
                 )
@@ -562,10 +569,12 @@ class Root(Node):
         self.below = []
 
 
+_trees: weakref.WeakSet[Node] = weakref.WeakSet()
+"""The roots of all layout trees."""
 root = Root()
 
 
-@entry
+@checked
 def deactivate_all_snodes() -> None:
     """Make all cells of all sparse trees inactive.
 
@@ -577,4 +586,5 @@ def deactivate_all_snodes() -> None:
         ds.deactivate_all_snodes()
         print(x[20])  # prints: 0.0
     """
-    root.deactivate_all()
+    for tree in members(_trees):
+        tree.deactivate_all()

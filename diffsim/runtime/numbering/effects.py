@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffsim.ir.nodes import Atomic, Block, If, InlineLLVM, Load, Mem, Store, Task
 from diffsim.ir.traversal import blocks, task_statements
-from diffsim.ir.types import size_of
 from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.affine import Definitions, definitions, element_of
 from diffsim.passes.analysis.once import once
@@ -93,8 +92,6 @@ def arguments_of(special: Specialization, key: Any) -> tuple[Any, ...] | None:
             if f is None:
                 return None
             found.append(f)
-        elif p.type is not None and p.type.shape:
-            found.append(tuple(itertools.islice(rest, size_of(p.type))))
         else:
             found.append(next(rest))
     return tuple(found)
@@ -111,7 +108,9 @@ def _is_repeatable(special: Specialization, args: tuple[Any, ...]) -> bool:
     """Return whether launches with these arguments store the same where they read the same."""
     # 0.0 and -0.0 are one key, and two arguments.
     values = zip(special.arguments.parameters, args, strict=True)
-    if any(p.type is not None and p.type.scalar.is_float and _has_zero(a) for p, a in values):
+    if special.launches.signed_zeros and any(
+        p.type is not None and p.type.scalar.is_float and _has_zero(a) for p, a in values
+    ):
         return False
     return (
         not special.translation.uses_random

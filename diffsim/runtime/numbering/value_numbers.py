@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diffsim import locks
+from diffsim.runtime.memory.written_values import Contents, CopyOf
 from diffsim.runtime.numbering.effects import Effect, Place, Rule, effect_of
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
@@ -71,6 +73,9 @@ class ValueNumbers:
         self._nodes: list[Any] = []
         # Who made constants, launches and new numbers last, and when.
         self._makers: dict[int, tuple[int, Any]] = {}
+        # Elements that Python has written since the last launch: of each part the last reading, and the
+        # numbers of their values.
+        self._elements: dict[Place, tuple[int, dict[Any, int]]] = {}
         self._changes = 0
 
     def _number(self, node: Any) -> int:
@@ -166,9 +171,12 @@ class ValueNumbers:
             for first, last, event in self._events(clock, gradients):
                 if first > expected:
                     self._unknown(expected)
-                if event is not None:
+                if event is None:
+                    self._end_elements()
+                else:
                     (self._launched if len(event) == 2 else self._wrote)(first, *event)
                 expected = max(expected, last + 1)
+            self._end_elements()
             if expected <= clock:
                 self._unknown(expected)
             self.now = clock
@@ -221,6 +229,7 @@ class ValueNumbers:
 
     def _unknown(self, reading: int) -> None:
         """Something happened then: all that was written since may have been written by it."""
+        self._end_elements()
         for f in self._fields.values():
             if f.versions.latest < reading:
                 continue
@@ -238,19 +247,49 @@ class ValueNumbers:
             return
         # Before the first kernel that moves along an axis, a field has no rows.
         place = number, _row(f, index) if row is None else row
-        if not isinstance(value, _CONSTANTS) or f.tree is not None or not _is_index(index):
-            left = self._new(reading, place, writer)
-        else:
+        at = _indices(index)
+        made = None if f.tree is not None or at is None else self._value(place, at, value, reading)
+        if made is None or at is None:
+            self._end_elements(number)
+            self._set(place, reading, self._new(reading, place, writer))
+            return
+        self._by(writer, reading, made)
+        if len(at) == len(f.shape) > 0 and at[-1] is not ...:
+            _, elements = self._elements.pop(place, (0, {}))
+            elements[at] = made
+            self._elements[place] = reading, elements
+            return
+        self._end_elements(number)
+        whole = _is_whole(f, place[1], at)
+        self._set(place, reading, made if whole else self._over(place, ("part", at), made))
+
+    def _value(self, place: Place, at: Any, value: Any, reading: int) -> int | None:
+        """Return the number of what Python has written to elements of a part; None: it is unknown."""
+        if isinstance(value, CopyOf):
+            if value.field not in self._fields:
+                return None
+            self._end_elements()
+            return self._number(("copy", (place, at), self._input((value.field, None), reading)))
+        if isinstance(value, _CONSTANTS):
             # 0.0 equals -0.0 and 0 for Python.
-            left = self._by(
-                writer, reading, self._number(("constant", place, repr(np.asarray(value).item())))
-            )
-            if index is not ... and f.shape:
-                left = self._over(place, ("element", index), left)
-        self._set(place, reading, left)
+            value = repr(np.asarray(value).item())
+        elif not isinstance(value, Contents):
+            return None
+        return self._number(("constant", place, at, value))
+
+    def _end_elements(self, number: int | None = None) -> None:
+        """Number the parts of this field (None: of all), elements of which Python has written."""
+        for place in [p for p in self._elements if number is None or p[0] == number]:
+            reading, elements = self._elements.pop(place)
+            made = self._number(("elements", place, frozenset(elements.items())))
+            f = self._fields[place[0]]
+            if len(elements) != _count(f, place[1]):
+                made = self._over(place, ("part", frozenset(elements)), made)
+            self._set(place, reading, made)
 
     def _launched(self, reading: int, special: Specialization, key: Any) -> None:
         """Go through a launch."""
+        self._end_elements()
         effects = special.launches.effects
         if key not in effects:
             effects[key] = effect_of(special, key)
@@ -302,11 +341,24 @@ class ValueNumbers:
         return bool(a[0] == b[0] == "over" and a[:2] == b[:2] and a[3][-1] == b[3][-1])
 
 
-def _is_index(index: Any) -> bool:
-    """Return whether a key is that of one element, or of all (...), and nobody can change it."""
-    if type(index) is tuple:
-        return all(type(k) is int for k in index)
-    return index is None or index is ... or type(index) is int
+def _indices(key: Any) -> tuple[Any, ...] | None:
+    """Return the key of one element, of a row (i, ...) or of all (...,); None: of what is unknown."""
+    at = () if key is None else key if type(key) is tuple else (key,)
+    return at if all(type(k) is int or k is ... for k in at) else None
+
+
+def _is_whole(f: Field, row: int | None, at: tuple[Any, ...]) -> bool:
+    """Return whether the elements at these first indices are all of a row (None: of the field)."""
+    fixed = [axis for axis, k in enumerate(at) if k is not ... and f.shape[axis] != 1]
+    return not fixed or (row is not None and fixed == [f.versions.axis] and f.versions.block == 1)
+
+
+def _count(f: Field, row: int | None) -> int:
+    """Return how many elements a row has (None: all), all rows being as long as the first."""
+    v = f.versions
+    if row is not None and v.axis is not None:
+        return math.prod(f.shape) // f.shape[v.axis] * v.block
+    return math.prod(f.shape)
 
 
 def _row(f: Field, index: Any) -> int | None:
@@ -343,7 +395,9 @@ def _parts(node: Any) -> Iterator[int]:
         yield node[2]
     elif kind == "row":
         yield node[2]
-    elif kind in ("made", "launch"):
+    elif kind == "elements":
+        yield from (n for _, n in sorted(node[2]))
+    elif kind in ("made", "launch", "copy"):
         yield from node[2:]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from diffsim.errors import ArgumentError, OptionError, Span, shown
-from diffsim.lang.host.signatures import checked, is_one_of, need_bool
+from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_bool
 from diffsim.lang.host.unsupported import no_attribute
 from diffsim.public_names import names_of_module
 from diffsim.runtime.memory.storage import MemorySpace
@@ -120,6 +120,7 @@ def measured(windows: Iterable[tuple[int, int]] | None = None) -> TimeTable:
 # ---- Taichi's names
 
 
+@checked
 def table() -> TimeTable:
     """Return the times of all kernels so far: it prints as a table, and has `plot()`.
 
@@ -181,6 +182,7 @@ def _trace() -> str:
     return "\n".join(lines)
 
 
+@checked
 def clear_kernel_profiler_info() -> None:
     """Forget all launches that were measured.
 
@@ -200,6 +202,7 @@ def clear_kernel_profiler_info() -> None:
         timer.clear()
 
 
+@checked
 def get_kernel_profiler_total_time() -> float:
     """Return the time of all launches that were measured [s].
 
@@ -244,6 +247,7 @@ def query_kernel_profiler_info(name: Any) -> KernelTime:
     return rows[0] if rows else KernelTime(name, FORWARD, [], 0.0)
 
 
+@checked
 def print_scoped_profiler_info() -> None:
     """Print how long the compilation of each kernel took.
 
@@ -264,6 +268,7 @@ def print_scoped_profiler_info() -> None:
     print(table().compilations())
 
 
+@checked
 def clear_scoped_profiler_info() -> None:
     """Forget how long compilations took.
 
@@ -284,6 +289,7 @@ def clear_scoped_profiler_info() -> None:
         timer.compile_seconds = 0.0
 
 
+@checked
 def print_memory_profiler_info() -> None:
     """Print the memory of each field, gradients included, the largest first.
 
@@ -329,6 +335,7 @@ def _forget() -> None:
 session.at_reset.append(_forget)
 
 
+@checked_methods("__init__")
 class ScopedTimer:
     """Measures the time of a block, and prints it.
 

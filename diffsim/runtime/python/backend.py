@@ -31,6 +31,7 @@ class PythonBackend:
 
     name = "python"
     stops = True
+    keeps_code = False
     device: MemorySpace = HOST
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from diffsim.ir.layout import block_stride, packed_strides, strides_of
 from diffsim.ir.nodes import Check, Kernel, Mem, Print
 from diffsim.ir.types import size_of
 from diffsim.runtime.cpu.executable import HostExecutable
-from diffsim.runtime.executable import CallText, failed_check
+from diffsim.runtime.executable import CallText, PlainCall, failed_check
 from diffsim.runtime.session import session
 
 
@@ -30,7 +30,7 @@ class PythonExecutable(HostExecutable):
         self.program = program
         self.answer: Any = None
 
-    def call_text(self, *, has_arrays: bool) -> CallText:
+    def call_text(self, *, has_arrays: bool, plain: PlainCall | None = None) -> CallText:
         return CallText(("$run($block)",), {"$run": self.run, "$block": self.params})
 
     def run(self, block: Any) -> None:

@@ -72,7 +72,8 @@ def need_positive(thing: Any, what: str, hint: str) -> float:
         ArgumentError: it is something else.
     """
     right = isinstance(thing, (int, float, np.integer, np.floating)) and not isinstance(thing, bool)
-    if not right or not 0 < thing < 1e300:
+    number = thing.item() if isinstance(thing, np.generic) else thing  # 1e300 is no f32
+    if not right or not 0 < number < 1e300:
         raise refuse(f"{what} is a positive number, not {shown(thing)}", hint)
     return float(thing)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import shown
-from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.signatures import checked, need_number
 from diffsim.lang.host.unsupported import close_to
 from diffsim.tools.pictures.arrays import as_array, refuse
 
@@ -40,6 +40,8 @@ def colormap(
 
 def limits(values: np.ndarray, vmin: float | None, vmax: float | None) -> tuple[float, float]:
     """Return the numbers that have the first and the last colour."""
+    need_number(vmin, "vmin")
+    need_number(vmax, "vmax")
     finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
     low = float(finite.min() if finite.size else 0.0) if vmin is None else float(vmin)
     high = float(finite.max() if finite.size else 1.0) if vmax is None else float(vmax)

@@ -18,7 +18,7 @@ from diffsim.ir.print_format import Shown
 from diffsim.ir.types import ScalarType, TensorType, size_of
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.values import Evaluated, StructValue
+from diffsim.lang.frontend.values import Evaluated, KernelDict, StructValue
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
@@ -221,12 +221,15 @@ class _Line:
             self.pieces.append(shown)
             self.values.append(thing)
         elif isinstance(thing, StructValue):
-            self.parts(node, thing.members, spec, thing.type.__name__ + "(", ")")
+            members = {f"{name}=": part for name, part in thing.members.items()}
+            self.parts(node, members, spec, thing.type.__name__ + "(", ")")
         elif isinstance(thing, (list, tuple)):
             # As Python writes containers.
             closing = ",)" if isinstance(thing, tuple) and len(thing) == 1 else ")"
             around = ("(", closing) if isinstance(thing, tuple) else ("[", "]")
             self.parts(node, dict(enumerate(thing)), spec, *around)
+        elif isinstance(thing, KernelDict):
+            self.parts(node, {f"{k!r}: ": part for k, part in thing.items()}, spec, "{", "}")
         elif isinstance(thing, _KNOWN):
             # A width or precision of 10000 or more is a mistake, and
             # a text of that length would be made while compiling.
@@ -252,10 +255,10 @@ class _Line:
     def parts(
         self, node: ast.expr, parts: Mapping[Any, object], spec: str, start: str, end: str
     ) -> None:
-        """Append parts between brackets, members with their names."""
+        """Append parts between brackets, each after its key if that is a text."""
         self.text(start)
-        for k, (name, thing) in enumerate(parts.items()):
-            self.text((", " if k else "") + (f"{name}=" if isinstance(name, str) else ""))
+        for k, (key, thing) in enumerate(parts.items()):
+            self.text((", " if k else "") + (key if isinstance(key, str) else ""))
             self.operand(node, thing, spec)
         self.text(end)
 

@@ -18,13 +18,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from diffsim.ir.nodes import Value
-from diffsim.ir.op import TABLE
+from diffsim.ir.op import TABLE, WHOLE
 from diffsim.ir.types import bool_
-from diffsim.lang.frontend import calls, expressions
+from diffsim.lang.frontend import calls, expressions, subscripts
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.functions import by_reference, containers, inlining
+from diffsim.lang.frontend.functions import by_reference, containers, inlining, sequences
 from diffsim.lang.frontend.operators import arithmetic, folding
-from diffsim.lang.frontend.values import Evaluated, PythonObject, holds_value
+from diffsim.lang.frontend.values import Evaluated, KernelDict, PythonObject, holds_value
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.inspection import home_of, is_file_of_program, name_of
@@ -152,6 +152,48 @@ def _logical(name: str) -> Callable[..., Any]:
     return handler
 
 
+def _getattr(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Evaluated:
+    if len(args) != 2 or kwargs or not isinstance(args[1], str):
+        raise cx.type_error(
+            node, "getattr takes an object and a text", 'write getattr(object, "name")'
+        )
+    attribute = ast.Attribute(node.args[0] if node.args else node, args[1], ast.Load())
+    return subscripts.attribute(cx, args[0], ast.copy_location(attribute, node))
+
+
+def _dict(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Evaluated:
+    if not args:
+        return KernelDict(kwargs)
+    others = args[0]
+    if len(args) > 1 or not isinstance(others, (dict, list, tuple, zip)):
+        raise cx.type_error(
+            node, "dict takes a dictionary, or pairs, and names", "write dict(a=1.0), or {'a': 1.0}"
+        )
+    if isinstance(others, dict):
+        return KernelDict({**dict(containers.items(cx, others, node)), **kwargs})
+    made = folding.fold(cx, node, dict, others)
+    return KernelDict({**made, **kwargs})
+
+
+def _isinstance(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Evaluated:
+    """A run-time value is of the class that Python has for such values."""
+    if len(args) == 2 and isinstance(args[0], Value):
+        t = args[0].type
+        if t.shape:
+            args = [Matrix(np.zeros(t.shape)), args[1]]
+        else:
+            args = [False if t.is_bool else 0.0 if t.is_float else 0, args[1]]
+    elif len(args) == 2 and isinstance(args[0], (list, tuple, dict)) and holds_value(args[0]):
+        args = [type(args[0])(), args[1]]
+    return call(cx, node, isinstance, args, kwargs)
+
+
 _USAGE = {"min": "min(a, b)", "max": "max(a, b)", "abs": "abs(a)"}
 
 BUILTINS: dict[Any, Callable[..., Any]] = {
@@ -164,6 +206,10 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     len: _len,
     any: _logical("any"),
     all: _logical("all"),
+    dict: _dict,
+    isinstance: _isinstance,
+    getattr: _getattr,
+    **sequences.BUILTINS,
 }
 
 _NUMPY = {  # what to write instead of functions of NumPy whose names are not those of ops
@@ -175,20 +221,21 @@ _NUMPY = {  # what to write instead of functions of NumPy whose names are not th
     "power": "**", "sum": "v.sum()", "svd": "ds.svd", "trace": "A.trace()", "where": "ds.select",
 }  # fmt: skip
 
+_OPS = {  # the ops of functions of `math` and NumPy that have another name
+    "fabs": "abs", "absolute": "abs", "arccos": "acos", "arcsin": "asin", "arctan": "atan",
+    "arctan2": "atan2",
+    "maximum": "max", "minimum": "min", "where": "select", "power": "pow",
+}  # fmt: skip
+
+
 # Functions of NumPy whose results differ between calls, or depend on files: they are no constants.
 _NOT_PURE = frozenset("default_rng empty empty_like fromfile genfromtxt load loadtxt".split())
 
 # Functions of Python whose results depend on their arguments alone: observing these is enough.
 _PURE = {
     range,
-    tuple,
-    list,
-    zip,
-    enumerate,
     isinstance,
     str,
-    reversed,
-    sorted,
     divmod,
     any,
     all,
@@ -217,13 +264,7 @@ def call(
         hint = "multiply with *" if number else "write brackets to name an element: [...]"
         raise cx.type_error(node, f"{describe(function)} cannot be called", hint)
     if at_run_time and module in ("math", "numpy"):
-        same = f"ds.{name}" if name in TABLE and TABLE[name].public else None
-        instead = same or _NUMPY.get(name)
-        raise cx.syntax(
-            node,
-            f"{ast.unparse(node.func)} cannot be used on run-time values",
-            f"use {instead}" if instead else "write it with the functions of ds",
-        )
+        return _of_module(cx, node, module, name, args, kwargs)
     makers = ("vector", "matrix")  # of ds.types
     constructors = module == "diffsim" and (home in ("Matrix", "Vector") or name in makers)
     if module == "numpy" and name in _NOT_PURE:
@@ -237,8 +278,7 @@ def call(
         or module in ("math", "numpy")
         or (calls.is_hashable(function) and function in _PURE)
     ):
-        # These only arrange their arguments, and work on run-time values as well.
-        if at_run_time and function not in (zip, enumerate, list, tuple, reversed):
+        if at_run_time:
             raise cx.type_error(
                 node,
                 f"{name} needs values that are known before the launch",
@@ -251,6 +291,15 @@ def call(
     if inlined is not None:
         owner = [function.__self__] if isinstance(function, MethodType) else []
         return _inline(cx, node, inlined, [*owner, *args], kwargs)
+    method = _call_method(function)
+    if method is not None:
+        return calls.call_evaluated(cx, node, method, [function, *args], kwargs)
+    raise _refusal(cx, node, function)
+
+
+def _refusal(cx: TranslationContext, node: ast.Call, function: Any) -> Exception:
+    """Return the error for a function or class that kernels cannot call."""
+    name, module = name_of(function), home_of(function)
     # Functions that the user could decorate; those of other libraries are to be called in Python.
     mine = isinstance(function, FunctionType) and module not in sys.stdlib_module_names
     what = "class" if isinstance(function, type) else "Python function"
@@ -269,7 +318,40 @@ def call(
         hint = f"decorate {name} with @ds.dataclass if it is a struct, or make the object in Python"
     else:
         hint = f"call {name} in Python, outside the kernel"
-    raise cx.syntax(node, f"{name} is a {what}, which cannot be called in a kernel", hint)
+    return cx.syntax(node, f"{name} is a {what}, which cannot be called in a kernel", hint)
+
+
+def _of_module(
+    cx: TranslationContext,
+    node: ast.Call,
+    module: str,
+    name: str,
+    args: list[Evaluated],
+    kwargs: dict[str, PythonObject],
+) -> Evaluated:
+    """Translate a function of `math` or NumPy of run-time values to the op that computes the same."""
+    # `np.max(v)` is the largest element, `np.round` has decimals, `math.log` a base.
+    other = module == "numpy" and name in ("max", "min", "round")
+    op = None if other or kwargs else TABLE.get(_OPS.get(name, name))
+    if op is not None and op.public and len(args) == len(op.operands):
+        made = calls.apply(cx, node, op, args)
+        # A whole number, as `math.floor` returns.
+        whole = module == "math" and op.name in WHOLE
+        return calls.convert(cx, made, int, node) if whole else made
+    instead = f"ds.{name}" if name in TABLE and TABLE[name].public else _NUMPY.get(name)
+    raise cx.syntax(
+        node,
+        f"{ast.unparse(node.func)} cannot be used on run-time values",
+        f"use {instead}" if instead else "write it with the functions of ds",
+    )
+
+
+def _call_method(function: object) -> object | None:
+    """Return `__call__` of an object's class, if the program has written it; None for all else."""
+    if isinstance(function, (type, FunctionType, MethodType, BuiltinFunctionType)):
+        return None
+    method: object = type(function).__call__
+    return method if isinstance(method, Func) or _as_func(method) is not None else None
 
 
 _funcs: WeakKeyDictionary[FunctionType, Func] = WeakKeyDictionary()

@@ -15,6 +15,9 @@ from diffsim.runtime.fields.component_field import ComponentField
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 
+_CONSTANTS = frozenset((int, bool, str, type(None)))
+"""Classes whose objects are equal only if they are compiled in alike."""
+
 
 def template_key(a: object, name: str) -> Any:
     """Return the key of a compiled-in argument: constants by value, other objects by identity."""
@@ -60,6 +63,17 @@ def _key(a: object) -> Any:
     if isinstance(a, Struct):
         return tuple(map(_key, a._as_constant()))
     return _Identity(a)
+
+
+def constant_key(a: object) -> Any:
+    """Return a key of a constant that is cheap to make, for the launch functions that a kernel knows.
+
+    Raises:
+        KeyError: it takes more than a look at its class.
+    """
+    if a.__class__ in _CONSTANTS:
+        return a.__class__, a
+    raise KeyError
 
 
 def own(a: Any) -> Any:

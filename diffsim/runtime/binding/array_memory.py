@@ -7,8 +7,7 @@ writes. Arrays of NumPy that are not laid out as kernels need them are packed he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from ctypes import addressof, c_char
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from diffsim.errors import KernelTypeError, Span
 from diffsim.ir.nodes import Mem
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.launch_text import Writer, tuple_text
+from diffsim.runtime.launch_text import Writer
 from diffsim.runtime.memory.packed_arrays import (
     PackedArguments,
     PackedArray,
@@ -32,46 +31,9 @@ from diffsim.runtime.memory.storage import HostStorage
 
 if TYPE_CHECKING:
     from diffsim.runtime.executable import Executable
-    from diffsim.runtime.kernels.access_summary import AccessSummary
-    from diffsim.runtime.kernels.specialization import Specialization
 
-
-Place = tuple[Any, ...]
-"""The memory and the kind of an array; no other array that could be there has the same."""
-PLACES = "$places=None"
-"""The last parameter of launch functions with arrays: their places, if the caller has found them out."""
-_MOST_PLACES = 256
-_first_byte = c_char.from_buffer
-
-
-def place_of(array: object) -> Place | None:
-    """Return the place of an array that a kernel takes as it is; None where that takes more than a look.
-
-    Two arrays with one place are the same memory, shape and type, whenever they exist: so what was found out
-    about one holds for the other.
-    """
-    if array.__class__ is np.ndarray:
-        try:
-            # Fails unless the array is contiguous, writeable and has elements; `array.ctypes` takes 1 us.
-            return addressof(_first_byte(array)), array.shape, array.dtype  # type: ignore[arg-type]
-        except (TypeError, ValueError, BufferError):
-            return None
-    if array.__class__ is not Field or array._shape is None:
-        return None
-    # A field stays where it is as long as kernels are compiled for it: `ds.init` forgets all of them.
-    g = array.adjoint
-    return array.number, -1 if g is None else g.number
-
-
-def places_of(arrays: Iterable[object]) -> tuple[Place, ...] | None:
-    """Return the places of all arrays of a launch; None if one has none."""
-    found = []
-    for a in arrays:
-        place = place_of(a)
-        if place is None:
-            return None
-        found.append(place)
-    return tuple(found)
+    AccessSummary = Any  # of a room above this one: runtime/kernels/access_summary.AccessSummary
+    Specialization = Any  # of a room above this one: runtime/kernels/specialization.Specialization
 
 
 def check_separate(
@@ -203,30 +165,6 @@ def _overlap(name: str, one: Mem, two: Mem) -> KernelTypeError:
 # ---- binding
 
 
-class BoundArrays:
-    """Where a kernel's parameter block has its array arguments, and what was written there before.
-
-    A launch with arrays at places that an earlier one had needs neither checks nor addresses: its part of
-    the parameter block is copied.
-
-    Attributes:
-        part: the part of the block that holds addresses and shapes of arrays.
-        known: what stood there, by the places of the arguments that are arrays.
-    """
-
-    def __init__(self, block: memoryview, slots: Sequence[int]) -> None:
-        first, behind = min(slots), max(slots) + 1
-        self.part = block.cast("B")[8 * first : 8 * behind]
-        self.known: dict[tuple[Place, ...], bytes] = {}
-
-    def note(self, places: tuple[Place, ...] | None) -> None:
-        """Remember what a launch has bound."""
-        if places is not None:
-            if len(self.known) >= _MOST_PLACES:
-                self.known.clear()
-            self.known[places] = bytes(self.part)
-
-
 def write_arrays(
     w: Writer,
     special: Specialization,
@@ -256,42 +194,7 @@ def write_arrays(
         for dual in special.arguments.duals_of(mem):
             given = special.arguments.role_text(dual)
             lines.append(f"$bind({w.use(compiled, 'compiled')}, {w.use(dual, 'mem')}, {given})")
-    bound = _bound_arrays(special, compiled)
-    if bound is None:
-        w.emit(*lines)
-        return
-    w.space |= {
-        "$places_of": places_of,
-        "$places_known": bound.known,
-        "$slots_of_arrays": bound.part,
-    }
-    w.space["$note_places"] = bound.note
-    if PLACES not in w.params:
-        w.emit("$places = None")
-    w.emit(
-        "if $places is None:",
-        f"    $places = $places_of({tuple_text([p.name for p in arrays])})",
-        "$bound = $places_known.get($places)",
-        "if $bound is None:",
-        *("    " + line for line in lines),
-        "    $note_places($places)",
-        "else:",
-        "    $slots_of_arrays[:] = $bound",
-    )
-
-
-def _bound_arrays(special: Specialization, compiled: Executable) -> BoundArrays | None:
-    """Return the part of the parameter block for arrays, if addresses and shapes are all there is to it."""
-    if not compiled.binds_addresses or special.arguments.duals:
-        return None
-    mine = [m for ref in special.arguments.arrays.values() for m in (ref._mem, ref._mem.grad)]
-    slots: list[int] = []
-    for mem, slot in compiled.layout.pointers.items():
-        if mem.kind == "array":
-            if mem not in mine:  # of instrumented code; who made it binds it
-                return None
-            slots += range(slot, slot + 1 + mem.rank)
-    return BoundArrays(memoryview(compiled.params), slots) if slots else None
+    w.emit(*lines)
 
 
 def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:

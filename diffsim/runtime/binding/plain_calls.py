@@ -1,0 +1,165 @@
+"""The part of a launch function that lets native code take plain arguments, and what finds launch functions.
+
+A call of a kernel goes to the launch function that the last one went to. With array arguments this one asks
+native code whether the arrays are such as its specialization is for, and refuses others; with compiled-in
+arguments a function written by `dispatcher` looks up which one it is (docs/adr/0083).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ir.nodes import Mem
+from diffsim.runtime.binding.plain_arguments import note_fields, signature, words
+from diffsim.runtime.binding.template_arguments import constant_key
+from diffsim.runtime.executable import Executable, PlainCall
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.launch_text import Writer, tuple_text
+
+if TYPE_CHECKING:
+    AccessSummary = Any  # of a room above this one: runtime/kernels/access_summary.AccessSummary
+    Parameter = Any  # of a room above this one: runtime/kernels/arguments.Parameter
+    Specialization = Any  # of a room above this one: runtime/kernels/specialization.Specialization
+
+_STRICT = "$strict=False"
+"""The last parameter of launch functions with arrays: whether to refuse arguments that are not plain."""
+
+
+class UnfitArguments(Exception):
+    """A launch was given arrays that another specialization is for; nothing was launched."""
+
+
+def write_fits(
+    w: Writer,
+    special: Specialization,
+    compiled: Executable,
+    mems: tuple[Mem, ...],
+    accesses: AccessSummary,
+    *,
+    more: bool,
+) -> PlainCall | None:
+    """Test whether native code takes the arguments as they are; None: it never does.
+
+    `more`: see `write_guard`.
+    """
+    at_once = compiled.packs_in_call and not (more or compiled.checks or compiled.prints)
+    described = signature(special, compiled, mems, accesses, apart=at_once)
+    if described is None:
+        return None
+    given = []
+    arrays = []
+    for p in special.arguments.parameters:
+        given.append(p.name)
+        if p.kind == "array":
+            w.space |= {"$words": words.get, "$Field": Field}
+            given[-1] = f"$given_{p.name}"
+            arrays.append(p.name)
+            w.emit(
+                f"{given[-1]} = $words({p.name}.number) if {p.name}.__class__ is $Field else {p.name}"
+            )
+    plain = PlainCall(described, ", ".join(given), "$is_plain", at_once)
+    w.space |= {"$fits": described.fits, "$signature": described}
+    w.emit(f"$is_plain = $fits({plain.arguments})")
+    if arrays:
+        w.space["$note_fields"] = note_fields
+        w.emit("if not $is_plain:", f"    $note_fields({tuple_text(arrays)})")
+    return plain
+
+
+def write_refusal(w: Writer, plain: PlainCall) -> None:
+    """Refuse arrays that are not plain, where `strict` has made the function."""
+    w.params = [*w.params, _STRICT]
+    w.space["$UnfitArguments"] = UnfitArguments
+    w.emit(f"if $strict and not {plain.test}:", "    raise $UnfitArguments")
+
+
+def write_only_if_unfit(
+    w: Writer, start: int, compiled: Executable, plain: PlainCall | None
+) -> None:
+    """Let the lines since `start`, which pack arguments, run only where native code does not do it."""
+    if plain is None:
+        return
+    w.indent(start)
+    if compiled.packs_in_call:
+        w.lines.insert(start, f"    if not {plain.test}:")
+    else:
+        w.space["$pack_plain"] = plain.signature.pack
+        w.lines[start:start] = [
+            f"    if {plain.test}:",
+            f"        $pack_plain({plain.arguments})",
+            "    else:",
+        ]
+
+
+def write_guard(
+    w: Writer, start: int, compiled: Executable, plain: PlainCall | None, *, packs: bool, more: bool
+) -> None:
+    """Guard the lines since `start` by the lock of the parameter block, as far as they need it.
+
+    Args:
+        w: the text.
+        start: where the lines begin.
+        compiled: what they call.
+        plain: how they call it.
+        packs: whether there are arguments.
+        more: whether they put other things into the block, or look at what the launch has left.
+    """
+    # Without anything in the parameter block that differs between launches, threads may use it at once, and
+    # a call that packs its arguments itself has a block of its own.
+    at_once = plain is not None and plain.at_once
+    if more or compiled.prints or (packs and not at_once):
+        w.guard(start, compiled.lock)
+    elif plain is not None:
+        w.guard_unless(plain.test, start, compiled.lock)
+
+
+def strict(special: Specialization) -> Callable[..., Any] | None:
+    """Return a launch function that refuses arrays which are not plain; None where it cannot tell.
+
+    Another specialization may be for those.
+
+    Raises:
+        UnfitArguments: where it is called with such arrays.
+    """
+    launch = special.launch
+    if not special.arguments.arrays:
+        return launch
+    if not isinstance(launch, FunctionType) or not launch.__defaults__:
+        return None
+    return FunctionType(launch.__code__, launch.__globals__, launch.__name__, (True,))
+
+
+def dispatcher(
+    name: str,
+    parameters: list[Parameter],
+    known: dict[Any, Callable[..., Any]],
+    result: Callable[[Any], Any] | None,
+) -> Callable[..., Any]:
+    """Write the function that finds the launch function for compiled-in arguments, and calls it.
+
+    Args:
+        name: of the kernel.
+        parameters: those that a call gives.
+        known: launch functions by the keys of compiled-in arguments; it may change at any time.
+        result: makes what a call gives of what a launch returns; None: it is that.
+
+    Raises:
+        UnfitArguments: where it is called with arguments that no function is known for.
+    """
+    w = Writer(name, [p.name for p in parameters])
+    w.space |= {"$known": known, "$Field": Field, "$constant": constant_key, "$result": result}
+    w.space["$UnfitArguments"] = UnfitArguments
+    compiled_in = [p.name for p in parameters if p.kind == "template"]
+    keys = [f"{n}.number if {n}.__class__ is $Field else $constant({n})" for n in compiled_in]
+    given = ", ".join(p.name for p in parameters if p.kind != "template")
+    call = f"$launch({given})"
+    w.emit(
+        "try:",
+        f"    $launch = $known[{tuple_text(keys)}]",
+        "except KeyError:",
+        "    raise $UnfitArguments from None",
+        f"return {call}" if result is None else f"return $result({call})",
+    )
+    return w.finish()

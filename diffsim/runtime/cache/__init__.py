@@ -1,0 +1,1 @@
+"""The cache on disk: its folder, and kernels as bytes."""

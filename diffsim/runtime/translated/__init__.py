@@ -1,0 +1,1 @@
+"""Translations that are kept on disk, and loaded while Python gives the same answers."""
