@@ -216,6 +216,18 @@ def _every_pass_runs():
         yield
 
 
+@pytest.fixture(autouse=True)
+def _names_as_they_were():
+    """Every test leaves diffsim's own names as it found them.
+
+    While one of them means something else, no translation is kept.
+    """
+    from diffsim.runtime.translated import own_names
+
+    yield
+    assert not own_names.changed(), "the test gave one of diffsim's names another meaning, for good"
+
+
 @pytest.fixture
 def quick_code(monkeypatch):
     """The CPU's code without LLVM's passes, which take most of the time of a large kernel.

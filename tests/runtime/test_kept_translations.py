@@ -172,6 +172,15 @@ def test_each_answer_counts(translated, monkeypatch):
         assert listing(program()) == expected != exact[0]
 
 
+def test_what_python_itself_adds_to_names_counts_for_nothing(translated, monkeypatch):
+    for kind in (ds.Field, ds.Matrix, ds.Vector):
+        assert kind.__annotations__ is not None  # makes an empty one
+    monkeypatch.setitem(vars(ds.math), "__warningregistry__", {})
+    program()
+    program()
+    assert translated == ["run"]
+
+
 def test_options_arrays_and_methods(translated, tmp_path):
     @ds.data_oriented
     class Body:

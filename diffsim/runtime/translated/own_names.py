@@ -19,6 +19,8 @@ from diffsim.runtime.fields.field import Field
 _MODULES = (
     "diffsim diffsim.math diffsim.types diffsim.lang.builtins.glsl diffsim.lang.builtins.quaternions"
 ).split()
+# What Python itself adds to the names of a module or class: when annotations are asked for, at a warning.
+_OF_PYTHON = ("__annotations__", "__annotations_cache__", "__warningregistry__")
 _at_first: list[tuple[Mapping[str, Any], dict[str, Any]]] = []
 
 
@@ -41,5 +43,5 @@ def _differs(now: Mapping[str, Any], first: dict[str, Any]) -> bool:
     return len(now) != len(first) and any(
         not (isinstance(x, ModuleType) and sys.modules.get(f"diffsim.{name}") is x)
         for name, x in now.items()
-        if name not in first
+        if name not in first and name not in _OF_PYTHON
     )
