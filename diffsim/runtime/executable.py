@@ -35,10 +35,12 @@ class CallText(NamedTuple):
         lines: Python statements. A name that begins with `$` is one of `names`, or `$now`, the clock's
             reading at this launch.
         names: what these names stand for.
+        later: returns what names stand for after the first launches, or nothing yet; None: they stay.
     """
 
     lines: tuple[str, ...]
     names: dict[str, Any]
+    later: Callable[[], dict[str, Any]] | None = None
 
 
 class PlainCall(NamedTuple):
@@ -70,7 +72,8 @@ class Executable(Protocol):
             print.
         explain: turns the error of a failed check, the check and its values into the error that is raised.
         calls: what makes native functions that pack arguments and launch; None: there are none.
-        packs_in_call: whether a launch may be one call that packs the arguments, too.
+        packs_in_call: whether a launch may be one call that packs the arguments, too. The functions for that
+            are made after the first launches (`CallText.later`).
         takes_numpy: whether the code takes arrays of NumPy where they are.
         reports_at_once: whether each launch is followed by a look for failed checks, where that would
             otherwise wait until Python reads something.

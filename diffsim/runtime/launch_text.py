@@ -29,6 +29,9 @@ class Writer:
         self.reserved = list(params)
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
+        # Of the finished text: its global names, and what stands for `$` in them.
+        self._globals: dict[str, Any] = {}
+        self._prefix = "_"
 
     def use(self, thing: object, stem: str) -> str:
         """Return the global name of an object, made at its first use."""
@@ -85,15 +88,23 @@ class Writer:
         ]
 
     def finish(self) -> Callable[..., Any]:
-        prefix = "_"
         # A parameter of the user's may itself begin with underscores.
-        while any(p.startswith(prefix) for p in self.reserved):
-            prefix += "_"
+        while any(p.startswith(self._prefix) for p in self.reserved):
+            self._prefix += "_"
+        prefix = self._prefix
         text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
         text = text.replace("$", prefix)
-        space = {name.replace("$", prefix): thing for name, thing in self.space.items()}
+        self._globals = space = self._renamed(self.space)
         file = f"<diffsim launch of {self.name}>"
         # So that tracebacks, debuggers and profilers show the text.
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         exec(compile(text, file, "exec"), space)
-        return space[f"{prefix}launch"]
+        made: Callable[..., Any] = space[f"{prefix}launch"]
+        return made
+
+    def replace(self, names: dict[str, Any]) -> None:
+        """Let global names of the finished text stand for other things, all at once for other threads."""
+        self._globals.update(self._renamed(names))
+
+    def _renamed(self, names: dict[str, Any]) -> dict[str, Any]:
+        return {name.replace("$", self._prefix): thing for name, thing in names.items()}

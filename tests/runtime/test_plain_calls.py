@@ -11,6 +11,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends.native import calls
+from diffsim.runtime.binding import plain_calls
 from diffsim.runtime.session import session
 
 pytestmark = pytest.mark.usefixtures("quick_code")
@@ -52,6 +53,17 @@ def outcome(kernel, args, made):
     except Exception as error:
         return type(error), str(error)
     return (made.to_numpy() if isinstance(made, ds.Field) else np.asarray(made)).tobytes()
+
+
+@pytest.fixture(autouse=True)
+def native_from_the_second_launch(request, monkeypatch):
+    if "usual_launches" not in request.fixturenames:
+        monkeypatch.setattr(plain_calls, "_FIRST_LAUNCHES", 0)
+
+
+@pytest.fixture
+def usual_launches():
+    """Native functions are made when they usually are."""
 
 
 @pytest.fixture
@@ -152,6 +164,58 @@ def test_an_array_that_changes_before_the_call_is_refused(cpu):
     with pytest.raises(RuntimeError, match="changed"):
         made.launch(a)
     assert list(block) == list(range(9))
+
+
+def test_native_functions_are_made_at_the_third_launch(cpu, usual_launches, monkeypatch):
+    x = ds.field(ds.i32, shape=8)
+
+    @ds.kernel
+    def put(k: ds.i32, a: ds.i32):
+        x[k] = a
+
+    @ds.kernel
+    def add():
+        x[0] += 1
+
+    loaded = []
+    monkeypatch.setattr(calls.Calls, "is_loaded", lambda self: loaded.append(1) or is_loaded(self))
+    for k in range(8):
+        put(k, 10 * k)
+        add()
+        assert len(loaded) == 2 * (k > 1)  # once for each kernel
+    assert x.to_numpy().tolist() == [8, *range(10, 80, 10)]
+
+
+is_loaded = calls.Calls.is_loaded
+
+
+def test_code_that_another_thread_loads_is_not_waited_for(cpu, usual_launches, monkeypatch):
+    """It may wait for the kernel that this one is about to launch."""
+    x = ds.field(ds.i32, shape=())
+
+    @ds.kernel
+    def add(a: ds.i32):
+        x[None] += a
+
+    def load():
+        begun.set()
+        assert go_on.wait(60)
+        return usual()
+
+    native, begun, go_on = calls.Calls(load), threading.Event(), threading.Event()
+    usual = session.calls._load
+    monkeypatch.setattr(session, "_calls", native)
+    loader = threading.Thread(target=native.is_loaded)
+    loader.start()
+    assert begun.wait(60)
+    for _ in range(5):
+        add(1)
+    go_on.set()
+    loader.join()
+    assert native._loaded
+    for _ in range(5):
+        add(1)
+    assert x[None] == 10
 
 
 @pytest.fixture

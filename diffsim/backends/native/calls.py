@@ -2,7 +2,8 @@
 
 A call through ``ctypes`` takes 100 ns, ``struct.pack_into`` 50, and to find out where NumPy has an array 200.
 These functions do all of it in 20 to 60 ns. They are plain CPython functions whose code ``calls.ll`` has; a
-``Signature`` tells them which arguments a kernel takes and where they go in its parameter block.
+``Signature`` tells them which arguments a kernel takes and where they go in its parameter block. Their code
+is loaded when the first function is asked for.
 
 They read the class of an object, and the head of NumPy's arrays, where the headers of CPython and NumPy have
 them for every extension module. ``calls`` compares that with what Python says when they are loaded;
@@ -19,7 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from diffsim.backends.native.jit import Jit
+from diffsim import locks
+from diffsim.backends.native.jit import Jit, Library
 from diffsim.backends.native.pool import Cache, load_native, load_pool
 
 F32, F64, INTEGER, BOOL, ARRAY = range(5)
@@ -100,14 +102,12 @@ class _Method(ctypes.Structure):
     ]
 
 
-class Calls:
-    """Makes functions that launch kernels.
+class _Methods:
+    """The loaded code of ``calls.ll``, as CPython describes functions."""
 
-    Args:
-        address: returns the address of a function of ``calls.ll``.
-    """
-
-    def __init__(self, address: Callable[[str], int]) -> None:
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        address = library.address
         api, ptr = ctypes.pythonapi, ctypes.c_void_p
         functions = (ptr * 8)(
             *(
@@ -127,20 +127,52 @@ class Calls:
         objects = (ptr * 7)(*map(id, (None, True, False, float, int, bytes, np.ndarray)))
         ctypes.PYFUNCTYPE(None, ptr, ptr)(address("ds_calls"))(functions, objects)
         # Functions have their addresses.
-        self._plain = _Method(b"launch", address("ds_call"), _NO_ARGS, None)
-        self._fits = _Method(b"fits", address("ds_fits"), _FAST, None)
-        self._pack = _Method(b"pack", address("ds_pack"), _FAST, None)
-        self._with = _Method(b"launch", address("ds_call_with"), _FAST, None)
+        self._methods = {
+            "ds_call": _Method(b"launch", address("ds_call"), _NO_ARGS, None),
+            "ds_fits": _Method(b"fits", address("ds_fits"), _FAST, None),
+            "ds_pack": _Method(b"pack", address("ds_pack"), _FAST, None),
+            "ds_call_with": _Method(b"launch", address("ds_call_with"), _FAST, None),
+        }
         self._new = ctypes.PYFUNCTYPE(ctypes.py_object, ptr, ctypes.py_object, ptr)(
             ctypes.cast(api.PyCFunction_NewEx, ptr).value or 0
         )
 
+    def made(self, name: str, address: int) -> Callable[..., Any]:
+        return self._new(ctypes.addressof(self._methods[name]), address, None)
+
+
+class Calls:
+    """Makes functions that launch kernels."""
+
+    def __init__(self, load: Callable[[], Library]) -> None:
+        """Args: load: returns the library of ``calls.ll``."""
+        self._load = load
+        self._lock = locks.rlock()
+        # A signal handler may load the code in the middle of loading: functions have addresses in either.
+        self._loaded: list[_Methods] = []
+
+    def is_loaded(self) -> bool:
+        """Load the code, unless another thread is doing so; return whether it is there.
+
+        Who holds the lock of a kernel must not wait: the other thread may be about to launch it.
+        """
+        if not self._loaded and self._lock.acquire(blocking=False):
+            try:
+                if not self._loaded:
+                    self._loaded.append(_Methods(self._load()))
+            finally:
+                self._lock.release()
+        return bool(self._loaded)
+
     def launcher(self, block: int) -> Callable[[], None]:
         """Return the function that launches the kernel of the parameter block at an address."""
-        return self._made(self._plain, block)
+        return self._made("ds_call", block)
 
-    def _made(self, method: _Method, address: int) -> Callable[..., Any]:
-        return self._new(ctypes.addressof(method), address, None)
+    def _made(self, name: str, address: int) -> Callable[..., Any]:
+        if not self._loaded:
+            with self._lock:
+                self.is_loaded()
+        return self._loaded[0].made(name, address)
 
 
 class Signature:
@@ -149,7 +181,7 @@ class Signature:
     Attributes:
         fits: fits(*args) returns whether these can be packed and launched.
         pack: pack(*args) packs them alone, where launches are not native calls.
-        launch: launch(*args) does so; RuntimeError: they do not fit any more.
+        launch: launch(*args) packs and launches; RuntimeError: they do not fit any more.
     """
 
     def __init__(
@@ -159,7 +191,7 @@ class Signature:
         arguments: Sequence[Number | Array],
         captured: Sequence[tuple[int, int]],
     ) -> None:
-        """Make both functions.
+        """Describe the arguments.
 
         Args:
             calls: of this process.
@@ -191,10 +223,22 @@ class Signature:
                 mine[13:15] = _address(start, a.grad_slot), a.grad_element
             words += mine
         self._words = (ctypes.c_int64 * len(words))(*words)
-        address = ctypes.addressof(self._words)
-        self.fits = calls._made(calls._fits, address)
-        self.pack = calls._made(calls._pack, address)
-        self.launch = calls._made(calls._with, address)
+        self._calls = calls
+
+    @property
+    def fits(self) -> Callable[..., bool]:
+        return self._function("ds_fits")
+
+    @property
+    def pack(self) -> Callable[..., None]:
+        return self._function("ds_pack")
+
+    @property
+    def launch(self) -> Callable[..., None]:
+        return self._function("ds_call_with")
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        return self._calls._made(name, ctypes.addressof(self._words))
 
 
 def _address(block: int, slot: int | None) -> int:
@@ -232,5 +276,11 @@ def _is_as_expected() -> bool:
 
 def calls(jit: Jit, cache: Cache | None) -> Calls | None:
     """Return what makes such functions, to be kept; None where Python or NumPy is not as expected."""
-    load_pool(jit, cache)
-    return Calls(load_native(jit, cache, "calls.ll").address) if _is_as_expected() else None
+    if not _is_as_expected():
+        return None
+
+    def load() -> Library:
+        load_pool(jit, cache)  # which it calls
+        return load_native(jit, cache, "calls.ll")
+
+    return Calls(load)

@@ -99,7 +99,7 @@ _RUNTIME = -1
 A process without a cache compiles them before its first launch. A few passes, and the code generator that
 LLVM has for quick builds, take 20 ms for the thread pool, where O3 takes 140; launches take no longer for it.
 """
-_RUNTIME_PASSES = ("always_inliner", "sroa", "simplify_cfg", "instruction_combine")
+_RUNTIME_PASSES = ("always_inliner", "sroa")
 
 _OPTIONS = (
     "-alias-set-saturation-threshold=4000",

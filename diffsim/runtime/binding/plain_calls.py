@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ir.nodes import Mem
 from diffsim.runtime.binding.plain_arguments import note_fields, signature, words
 from diffsim.runtime.binding.template_arguments import constant_key
-from diffsim.runtime.executable import Executable, PlainCall
+from diffsim.runtime.executable import CallText, Executable, PlainCall
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.launch_text import Writer, tuple_text
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _STRICT = "$strict=False"
 """The last parameter of launch functions with arrays: whether to refuse arguments that are not plain."""
+
+
+_FIRST_LAUNCHES = 2
+"""Launches of a kernel before native functions are made for it: one that runs once needs none."""
 
 
 class UnfitArguments(Exception):
@@ -60,12 +64,43 @@ def write_fits(
                 f"{given[-1]} = $words({p.name}.number) if {p.name}.__class__ is $Field else {p.name}"
             )
     plain = PlainCall(described, ", ".join(given), "$is_plain", at_once)
-    w.space |= {"$fits": described.fits, "$signature": described}
+    late = compiled.packs_in_call
+    w.space |= {"$fits": _fits_later if late else described.fits, "$signature": described}
     w.emit(f"$is_plain = $fits({plain.arguments})")
     if arrays:
         w.space["$note_fields"] = note_fields
         w.emit("if not $is_plain:", f"    $note_fields({tuple_text(arrays)})")
     return plain
+
+
+def _fits_later(*_: object) -> bool:
+    return False
+
+
+def write_call(w: Writer, text: CallText) -> None:
+    """Write the call of an executable, which gives names their later meanings after the first launches."""
+    w.space.update(text.names)
+    if text.later is not None:
+        w.space["$call"] = _counted(w, text.names["$call"], text.later)
+    w.emit(*text.lines)
+
+
+def _counted(
+    w: Writer, call: Callable[[], object], later: Callable[[], dict[str, Any]]
+) -> Callable[[], None]:
+    left = _FIRST_LAUNCHES
+
+    def launch() -> None:
+        nonlocal left
+        if left > 0:  # two threads may count as one: no harm
+            left -= 1
+        else:
+            # A thread that has found arguments not to be plain calls either function: both launch what is
+            # in the block.
+            w.replace(later())
+        call()
+
+    return launch
 
 
 def write_refusal(w: Writer, plain: PlainCall) -> None:

@@ -114,17 +114,14 @@ class CpuExecutable(HostExecutable):
         self.calls = session.calls
         block = ctypes.addressof(self.params)
         # Made once: making the pointer for each call would take as long as a short launch.
-        self.launch: Callable[[], None] = (
-            functools.partial(session.launcher, ctypes.c_void_p(block))
-            if self.calls is None
-            else self.calls.launcher(block)
+        self.launch: Callable[[], None] = functools.partial(
+            session.launcher, ctypes.c_void_p(block)
         )
 
     def call_text(self, *, has_arrays: bool, plain: PlainCall | None = None) -> CallText:
         names: dict[str, Any] = {"$call": self.launch}
         call = "$call()"
-        if plain is not None:
-            names["$call_with"] = plain.signature.launch
+        if plain is not None:  # `$call_with` has a meaning where arguments are found plain
             call = f"$call_with({plain.arguments}) if {plain.test} else $call()"
         lines: tuple[str, ...] = (call,)
         if self.prints:  # Ctrl-C may end it: what was printed before is shown
@@ -134,7 +131,16 @@ class CpuExecutable(HostExecutable):
             names |= {"$errors": self.errors, "$raise_errors": self.raise_errors}
             # One test of a word in Python, in place of a return value that each launch would convert.
             lines = (*lines, "if $errors[0]:", "    $raise_errors()")
-        return CallText(lines, names)
+        return CallText(lines, names, functools.partial(self._native, plain))
+
+    def _native(self, plain: PlainCall | None) -> dict[str, Any]:
+        """Return native functions in place of those of Python's; nothing: there are none, or not yet."""
+        if self.calls is None or not self.calls.is_loaded():
+            return {}
+        names: dict[str, Any] = {"$call": self.calls.launcher(ctypes.addressof(self.params))}
+        if plain is not None:
+            names |= {"$call_with": plain.signature.launch, "$fits": plain.signature.fits}
+        return names
 
     def returned(self) -> Any:
         """Return what the kernel returned: a number, or a list of numbers for a vector or matrix."""

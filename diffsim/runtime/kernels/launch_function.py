@@ -21,6 +21,7 @@ from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.sparse.activation import changed_levels
 from diffsim.runtime.binding.array_memory import bind_array, write_arrays
 from diffsim.runtime.binding.plain_calls import (
+    write_call,
     write_fits,
     write_guard,
     write_only_if_unfit,
@@ -437,12 +438,9 @@ def run_again(
 def _write_call(
     w: Writer, special: Specialization, compiled: Executable, plain: PlainCall | None = None
 ) -> None:
-    lines, names = compiled.call_text(
-        has_arrays=any(p.kind == "array" for p in special.arguments.parameters), plain=plain
-    )
-    w.space.update(names)
+    has_arrays = any(p.kind == "array" for p in special.arguments.parameters)
     w.space["$compiled"] = compiled  # its code and memory live while it runs
-    w.emit(*lines)
+    write_call(w, compiled.call_text(has_arrays=has_arrays, plain=plain))
 
 
 def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
