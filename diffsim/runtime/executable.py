@@ -51,12 +51,14 @@ class PlainCall(NamedTuple):
         arguments: their texts, separated by commas.
         test: the text of what tells whether they are plain.
         at_once: whether packing and launching is one step, which needs no lock.
+        bound: the text of the launch where `$bound` is true (`binding/bound_fields.py`); empty: it never is.
     """
 
     signature: Signature
     arguments: str
     test: str
     at_once: bool
+    bound: str = ""
 
 
 class Executable(Protocol):

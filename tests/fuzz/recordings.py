@@ -1,8 +1,9 @@
 """Random sequences of recordings at the same lines, with changes between them, against recordings made anew.
 
 A tape may write over the record of the last one of its line, know what was checked of it, run its adjoints
-natively, and use the memory of its copies. None of this may show: with and without it the loss, all gradients
-and all errors are the same after each turn, to the last bit.
+natively, and use the memory of its copies; a launch may know the fields that it is given. None of this may
+show: with and without it the loss, all gradients and all errors are the same after each turn, to the last
+bit.
 """
 
 import random
@@ -15,6 +16,7 @@ import numpy as np
 import diffsim as ds
 from diffsim.ad import tape as tapes
 from diffsim.ad.repeat.known import Known
+from diffsim.runtime.binding.bound_fields import BoundFields
 from tests.support.source import make as run_source
 
 PRELUDE = """
@@ -26,12 +28,17 @@ q = ds.field(ds.i32, shape=N)
 loss, other = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
 plain = ds.field(ds.f64, shape=())
 v, w = (ds.ndarray(ds.f64, shape=N, needs_grad=True) for _ in range(2))
+b = [ds.ndarray(ds.f64, shape=N, needs_grad=True) for _ in range(5)]
+m = ds.ndarray(ds.f64, shape=(6, N), needs_grad=True)
 array = np.array([0.5, 1.5, -1.0])
 FACTOR = 0.5
 q.from_numpy(np.array([2, 0, 1], np.int32))
 p.from_numpy(np.array([0.3, 0.7, 1.1]))
 v.from_numpy(np.array([0.2, 0.4, 0.8]))
 w.from_numpy(np.array([0.9, -0.4, 0.1]))
+m.from_numpy(np.linspace(0.1, 1.8, 18).reshape(6, 3))
+for one in b:
+    one.from_numpy(np.array([0.6, -0.2, 0.3]))
 
 @ds.kernel
 def start():
@@ -92,6 +99,21 @@ def put():
 def squares(u: ds.types.ndarray(), a: ds.f64):
     for i in range(N):
         loss[None] += a * u[i] ** 2
+
+@ds.kernel
+def hand_on(u: ds.types.ndarray(), o: ds.types.ndarray()):
+    for i in range(N):
+        o[i] = ds.sin(u[i]) + 0.5 * u[(i + 1) % N]
+
+@ds.kernel
+def add_to(u: ds.types.ndarray(), o: ds.types.ndarray(), a: ds.f64, k: ds.i32):
+    for i in range(N):
+        o[i] += a * u[i] ** 2 + k
+
+@ds.kernel
+def along(m: ds.types.ndarray(), u: ds.types.ndarray(), t: ds.i32):
+    for i in range(N):
+        m[t + 1, i] = m[t, i] * u[i]
 
 @ds.kernel
 def noise():
@@ -349,6 +371,15 @@ USUAL = [
     "put()",
     "squares(v, {a})",
     "squares(w, {a})",
+    "hand_on(v, w)",
+    "hand_on(w, v)",
+    "hand_on(p, w)",
+    "hand_on(w, x)",
+    "add_to(v, w, {a}, 1)",
+    "add_to(v, w, {a}, {t})",
+    "along(m, w, {t})",
+    "squares(b[{t}], {a})",
+    "hand_on(b[{t}], b[{t}])",
     "silent()",
     "divide({a})",
     "by_plain()",
@@ -362,6 +393,8 @@ ROLLS = [
     "roll({t}, 0.5, 0.125)",
     "[total() for _ in range(25)]",
     "[divide(a) for a in [0.5] * 24 + [{a}]]",
+    "[(hand_on(v, w), hand_on(w, v)) for _ in range(13)]",
+    "[*[hand_on(b[k], b[k + 1]) for k in range(4)], squares(b[4], {a})]",
 ]
 LOOKS = [
     "T.backward()",
@@ -375,6 +408,8 @@ LOOKS = [
     "T = ds.Tape(loss)",
     "T.__enter__(); total(); T.__exit__(None, None, None)",
     "total.grad()",
+    "squares.grad(w, 0.5)",
+    "hand_on.grad(v, w)",
     "loss.grad.fill({n})",
     "ds.reset()",
     "from_thread(lambda: turn('loss', total))",
@@ -385,6 +420,9 @@ THEMES = [
     ["scatter()", "gather({a})", "total()"],
     ["assign(h, ({t}, 1), {n})", "into({t}, {a})", "end({t})", "assign(p, 1, 0.75)"],
     ["between({t}, {t})", "end({t})", "enter()"],
+    ["hand_on(v, w)", "hand_on(w, v)", "squares(w, {a})", "add_to(v, w, {a}, 1)"],
+    ["hand_on(b[{t}], b[{t}])", "along(m, b[{t}], {t})", "squares(b[{t}], {a})"],
+    ["hand_on(b[0], b[1])", "hand_on(b[1], b[2])", "squares(b[2], {a})"],
 ]
 CHANGES = [
     "p.fill({n})",
@@ -395,6 +433,12 @@ CHANGES = [
     "plain[None] = {n}",
     "array[1] = {n}",
     "v.fill({n})",
+    "w[1] = {n}",
+    "b[1].fill({n})",
+    "b[2] = ds.ndarray(ds.f64, shape=N, needs_grad=True)",
+    "m.fill({n})",
+    "squares(w, 0.5)",
+    "hand_on(v, w)",
     "FACTOR = 0.75",
     "FACTOR = 0.5",
     "x = ds.field(ds.f64, shape=N, needs_grad=True)",
@@ -484,7 +528,8 @@ def verdict(text, seed):
     know_none = mock.patch.object(Known, "holds", return_value=False)
     suffice_none = mock.patch.object(Known, "suffices", return_value=False)
     steady_none = mock.patch.object(tapes, "take_steady", return_value=None)
-    with keep_none, know_none, suffice_none, steady_none:
+    bind_none = mock.patch.object(BoundFields, "note", return_value=None)
+    with keep_none, know_none, suffice_none, steady_none, bind_none:
         fresh = _states(text, seed, anew=True)
     for k, (one, other) in enumerate(zip(fresh, again, strict=True)):
         if one != other:
@@ -512,5 +557,6 @@ def _states(text, seed, *, anew):
 
 def _numbers(space):
     fields = [space[name] for name in "p x h z loss other v w".split()]
+    fields += [space["m"], *space["b"]]
     arrays = [a for f in fields for a in (f.to_numpy(), f.grad.to_numpy())]
     return *(a.tobytes() for a in arrays), str(space["seen"])

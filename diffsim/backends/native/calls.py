@@ -199,6 +199,8 @@ class Signature:
             arguments: in order.
             captured: first bytes and ends of the memories that no array may share.
         """
+        self._calls, self._block = calls, block
+        self._arguments, self._pairs = arguments, captured
         self._captured = (ctypes.c_int64 * max(2 * len(captured), 1))(
             *(byte for pair in captured for byte in pair)
         )
@@ -223,7 +225,6 @@ class Signature:
                 mine[13:15] = _address(start, a.grad_slot), a.grad_element
             words += mine
         self._words = (ctypes.c_int64 * len(words))(*words)
-        self._calls = calls
 
     @property
     def fits(self) -> Callable[..., bool]:
@@ -239,6 +240,22 @@ class Signature:
 
     def _function(self, name: str) -> Callable[..., Any]:
         return self._calls._made(name, ctypes.addressof(self._words))
+
+    def bound(self, args: Sequence[Any]) -> Signature:
+        """Return the signature of launches with these arrays, which takes the numbers alone.
+
+        Args:
+            args: such as `fits` takes.
+
+        Raises:
+            RuntimeError: they do not fit.
+        """
+        # A launch of another thread may be at work with the words of the block.
+        block = type(self._block)(*self._block)
+        whole = Signature(self._calls, block, self._arguments, self._pairs)
+        whole.pack(*args)  # its words must live that long
+        numbers = [a for a in self._arguments if isinstance(a, Number)]
+        return Signature(self._calls, block, numbers, ())
 
 
 def _address(block: int, slot: int | None) -> int:

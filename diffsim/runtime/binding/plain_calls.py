@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir.nodes import Mem
+from diffsim.runtime.binding.bound_fields import BoundFields
 from diffsim.runtime.binding.plain_arguments import note_fields, signature, words
 from diffsim.runtime.binding.template_arguments import constant_key
 from diffsim.runtime.executable import CallText, Executable, PlainCall
@@ -20,6 +21,7 @@ from diffsim.runtime.launch_text import Writer, tuple_text
 
 if TYPE_CHECKING:
     AccessSummary = Any  # of a room above this one: runtime/kernels/access_summary.AccessSummary
+    LaunchHistory = Any  # of a room above this one: runtime/kernels/launch_history.LaunchHistory
     Parameter = Any  # of a room above this one: runtime/kernels/arguments.Parameter
     Specialization = Any  # of a room above this one: runtime/kernels/specialization.Specialization
 
@@ -43,34 +45,54 @@ def write_fits(
     accesses: AccessSummary,
     *,
     more: bool,
-) -> PlainCall | None:
-    """Test whether native code takes the arguments as they are; None: it never does.
+    launches: LaunchHistory | None = None,
+) -> tuple[PlainCall | None, BoundFields | None]:
+    """Test whether native code takes the arguments as they are.
 
-    `more`: see `write_guard`.
+    Args:
+        w: the text.
+        special: the kernel.
+        compiled: the code that is launched, which may be that of a derivative.
+        mems: its memories.
+        accesses: its accesses.
+        more: see `write_guard`.
+        launches: the history that the launch is added to.
+
+    Returns:
+        How they are packed and launched; None: it never does. And the combinations of fields that the text
+        knows, where `$bound` is true; None: it has no such name.
     """
     at_once = compiled.packs_in_call and not (more or compiled.checks or compiled.prints)
     described = signature(special, compiled, mems, accesses, apart=at_once)
     if described is None:
-        return None
+        return None, None
     given = []
     arrays = []
+    lines = []
     for p in special.arguments.parameters:
         given.append(p.name)
         if p.kind == "array":
             w.space |= {"$words": words.get, "$Field": Field}
             given[-1] = f"$given_{p.name}"
             arrays.append(p.name)
-            w.emit(
+            lines.append(
                 f"{given[-1]} = $words({p.name}.number) if {p.name}.__class__ is $Field else {p.name}"
             )
     plain = PlainCall(described, ", ".join(given), "$is_plain", at_once)
     late = compiled.packs_in_call
     w.space |= {"$fits": _fits_later if late else described.fits, "$signature": described}
-    w.emit(f"$is_plain = $fits({plain.arguments})")
+    lines.append(f"$is_plain = $fits({plain.arguments})")
     if arrays:
         w.space["$note_fields"] = note_fields
-        w.emit("if not $is_plain:", f"    $note_fields({tuple_text(arrays)})")
-    return plain
+        lines += ["if not $is_plain:", f"    $note_fields({tuple_text(arrays)})"]
+    if not (arrays and at_once):
+        w.emit(*lines)
+        return plain, None
+    used = [a.mem for a in (*accesses.writes, *accesses.reads) if a.mem.kind == "array"]
+    roles = [(special.arguments.array_name(m), special.arguments.role_of(m)[0]) for m in used]
+    bound = BoundFields(special.arguments, plain, roles, launches)
+    bound.write(w, lines)
+    return plain._replace(bound=bound.call), bound
 
 
 def _fits_later(*_: object) -> bool:

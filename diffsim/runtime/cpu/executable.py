@@ -123,6 +123,8 @@ class CpuExecutable(HostExecutable):
         call = "$call()"
         if plain is not None:  # `$call_with` has a meaning where arguments are found plain
             call = f"$call_with({plain.arguments}) if {plain.test} else $call()"
+            if plain.bound:
+                call = f"{plain.bound} if $bound else {call}"
         lines: tuple[str, ...] = (call,)
         if self.prints:  # Ctrl-C may end it: what was printed before is shown
             names["$show"] = self.show

@@ -8,18 +8,13 @@ versions of what is written, call, report errors, tell the tape.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from diffsim.ir.nodes import Arg, Dim, Value
 from diffsim.ir.op import Tracked
-from diffsim.passes.analysis.regions import RegionAccess
-from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.sparse.activation import changed_levels
 from diffsim.runtime.binding.array_memory import bind_array, write_arrays
+from diffsim.runtime.binding.bound_fields import BoundFields
 from diffsim.runtime.binding.plain_calls import (
     write_call,
     write_fits,
@@ -29,24 +24,19 @@ from diffsim.runtime.binding.plain_calls import (
 )
 from diffsim.runtime.executable import Executable, PlainCall
 from diffsim.runtime.fields.device_array import known_as
-from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import (
     LaunchArguments,
-    array_changed,
-    slice_along,
-    touch_array,
-    versions_of,
 )
 from diffsim.runtime.kernels.arguments import flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
+from diffsim.runtime.kernels.version_text import write_row_numbers, write_stamps, write_tests
 from diffsim.runtime.launch_text import Writer, tuple_text
 from diffsim.runtime.observe.profiler import ADJOINT, timer_of
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
-    from diffsim.runtime.memory.versions import Versions
     from diffsim.runtime.observe.nonfinite import FiniteWatch
     from diffsim.runtime.observe.profiler import KernelTimer
 
@@ -131,152 +121,7 @@ def _write_pack(
     w.emit("except Exception:", f"    {slow}")
 
 
-# ---- versions
-
-
-def _form_text(form: Form, special: Specialization) -> str:
-    """Format a number of a launch as an expression of the parameters."""
-
-    def name_of(v: Value) -> str:
-        # The names of arguments are those of parameters.
-        if isinstance(v, Dim):
-            return f"{special.arguments.array_name(v.mem)}.shape[{v.axis}]"
-        return v.hint
-
-    return form_text(form, name_of)
-
-
-def _bounds_text(s: Slice, special: Specialization) -> str:
-    return f"{_form_text(s.first, special)}, {_form_text(s.last, special)}"
-
-
-def _row_text(s: Slice, versions: Versions, special: Specialization) -> str | None:
-    """Format the number of the row that holds a slice; None if it takes more than an expression."""
-    row = s.row(versions.block)
-    if row is not None:
-        return _form_text(row, special)
-    return f"({_form_text(s.first, special)}) // {versions.block}" if s.is_single else None
-
-
-def _write_row_numbers(
-    w: Writer, accesses: Iterable[RegionAccess], tested: Iterable[str] = ()
-) -> None:
-    """Convert arguments that rows are computed from (or `tested`) to Python integers.
-
-    NumPy's may wrap around.
-    """
-    leaves = (v for a in accesses for s in a.slices for v in s.leaves)
-    rows = dict.fromkeys(v.hint for v in leaves if isinstance(v, Arg))
-    for name in {**rows, **dict.fromkeys(tested)}:
-        w.space["$plain"] = _plain
-        w.emit(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
-
-
-def _plain(number: Any) -> Any:
-    try:
-        # NumPy's fixed-width `t + 1` would wrap around, and stamp or test another row than the kernel
-        # accesses.
-        return operator.index(number)
-    except TypeError:  # it is refused where it is packed
-        return number
-
-
-def _slices_text(a: RegionAccess, special: Specialization) -> str:
-    """Format the slices of an access as a dictionary from axis to bounds."""
-    return "{" + ", ".join(f"{s.axis}: ({_bounds_text(s, special)})" for s in a.slices) + "}"
-
-
-def _time_text(a: RegionAccess, special: Specialization) -> str:
-    """Format the axis that should have rows, and how many indices a row, as the arguments say."""
-    s = a.time_slice
-    if s is None:
-        return "None"
-    assert s.stride is not None
-    return f"({s.axis}, {_form_text(s.stride, special)})"
-
-
-def write_stamps(
-    w: Writer, special: Specialization, written: list[RegionAccess], writer: object
-) -> None:
-    """Stamp the versions of everything the kernel writes.
-
-    These are direct stores, the one place outside `Versions`: a method call for each memory would be a
-    tenth of a launch.
-    """
-    # Several statements that write one memory need one stamp.
-    seen: set[tuple[Any, str]] = set()
-    who = w.use(writer, "who")
-    for a in written:
-        if a.mem.kind == "array":
-            lines = _touch_lines(w, special, a, who)
-        else:
-            lines = _stamp_lines(w, special, a, writer)
-        text = "\n".join(lines)
-        if (a.mem, text) not in seen:
-            seen.add((a.mem, text))
-            w.emit(*lines)
-
-
-def _touch_lines(w: Writer, special: Specialization, a: RegionAccess, who: str) -> list[str]:
-    """Return the lines that stamp the versions of an array argument."""
-    name = special.arguments.array_name(a.mem)
-    role, time = special.arguments.role_of(a.mem), _time_text(a, special)
-    # Which field an array is, and which axis has its rows, is known at the launch only.
-    w.space |= {"$touch_array": touch_array, "$Field": Field, "$ndarray": np.ndarray}
-    slow = f"$touch_array({name}, {role}, $now, {time}, {_slices_text(a, special)}, {who})"
-    if time != "None" or role[1]:
-        return [slow]
-    # The usual cases without a call: a field without rows, and memory that is nobody else's.
-    return [
-        f"$versions = {name}.__class__ is $Field and {special.arguments.role_text(a.mem)}.versions",
-        "if $versions and $versions.axis is None:",
-        f"    $versions.written(None, $now, {who})",
-        f"elif {name}.__class__ is not $ndarray or $session.exported:",
-        f"    {slow}",
-    ]
-
-
-def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: object) -> list[str]:
-    """Return the lines that stamp the versions of a captured field."""
-    versions, number = versions_of(a.mem), str(versions_of(a.mem).name(writer))
-    v, who = w.use(versions, "v"), w.use(writer, "who")
-    # Spares the clearing of gradients and duals that are zeros already.
-    derivative = a.mem.is_grad or a.mem in special.duals
-    more = [f"{v}.dirty = True"] if derivative else []
-    s = slice_along(a, versions.axis)
-    if versions.axis is None and not derivative:
-        # What the IR decides is decided: there are no rows, or the first launch makes them.
-        s = a.time_slice if a.time_slice and a.time_slice.block is None else None
-    # A write that is not confined to a known row may have changed any of them.
-    if s is None:
-        return [f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}", *more]
-    place = None if versions.axis is None else _row_text(s, versions, special)
-    if place is not None:
-        rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
-        return [
-            f"{v}.latest = $now",
-            f"$part = {place}",
-            # A row out of bounds is skipped by the kernel (or fails its check): there is nothing to stamp.
-            f"if 0 <= $part < {len(versions.rows)}:",
-            f"    {rows}[$part] = $now",
-            f"    {writers}[$part] = {number}",
-            *more,
-        ]
-    # The launch finds out which row it is, if it is one.
-    stride = "0" if s.stride is None else _form_text(s.stride, special)
-    size = a.mem.handle().shape[s.axis]
-    return [
-        f"$first = {_form_text(s.first, special)}",
-        f"$last = $first + {_form_text(s.spread, special)}",
-        f"$length = {v}.block",
-        "$part = $first // $length",
-        f"if $part == $last // $length and {v}.axis == {s.axis} and 0 <= $part < len({v}.rows):",
-        f"    {v}.latest = {v}.rows[$part] = $now",
-        f"    {v}.writers[$part] = {number}",
-        "else:",
-        f"    {v}.written_slice(({s.axis}, $first, $last), {stride}, {size}, $now, {who})",
-        *more,
-    ]
+# ---- the masks of sparse trees
 
 
 def _write_activity(w: Writer, special: Specialization) -> None:
@@ -305,10 +150,13 @@ def forward(special: Specialization) -> Callable[..., Any]:
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name, params)
     w.space["$Outdated"] = Outdated
-    _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
+    write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
     more = compiled.result is not None or special.translation.uses_random
     more = more or special.watch is not None
-    plain = write_fits(w, special, compiled, special.ir.mems, special.accesses, more=more)
+    noted = special.launches if special.differentiable else None
+    plain, bound = write_fits(
+        w, special, compiled, special.ir.mems, special.accesses, more=more, launches=noted
+    )
     if plain is not None and special.arguments.arrays:
         write_refusal(w, plain)
     if special.looks_at_captures:
@@ -338,7 +186,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
         seed = "$seed"
     # Ticked before the call: a write that fails half way must be as new as one that succeeds.
     w.emit("$session.clock = $now = $session.clock + 1")
-    write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
+    write_stamps(w, special, special.accesses.writes, special.kernel.source.head(), bound)
     timer = timer_of(special.name, special.direction, special.backend.device)
     _write_observed_call(w, special, compiled, special.watch, seed, timer, plain)
     _write_activity(w, special)
@@ -348,7 +196,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
     write_guard(w, start, compiled, plain, packs=bool(params), more=more)
     # Only such kernels have a `kernel.grad` that asks for the launch.
     if special.differentiable:
-        _write_launch_note(w, special, seed)
+        _write_launch_note(w, special, seed, bound)
     if special.only_neighbours_hear and not special.returns_active:
         # The recorder of the block knows of the launch; those of other threads do not.
         w.emit("if len($session.witnesses) > 1:", f"    {_LISTENER}")
@@ -443,7 +291,9 @@ def _write_call(
     write_call(w, compiled.call_text(has_arrays=has_arrays, plain=plain))
 
 
-def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
+def _write_launch_note(
+    w: Writer, special: Specialization, seed: str, bound: BoundFields | None
+) -> None:
     """Add the launch to the launch history, for `kernel.grad` with the same arguments."""
     launches = special.launches
     here = w.use(launches, "launches")
@@ -461,6 +311,29 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
             f"    {here}.shorten($alone)",
         )
         return
+    start = len(w.lines)
+    _write_row_note(w, special, bound)
+    if special.translation.uses_random:
+        w.emit(f"{here}.seeds[$known_as] = {seed}")
+    w.emit(f"if len($times) > {_MOST_STAMPS}:", f"    {here}.forget()")
+    if bound is None:
+        return
+    launches.bound.append(bound)
+    if bound.row is not None:
+        w.indent(start)
+        w.lines[start:start] = [
+            "    if $bound:",
+            f"        {bound.row}.append($now)",
+            f"        if not len({bound.row}) & {STRETCH - 1}:",
+            f"            {here}.shorten({bound.row})",
+            "    else:",
+        ]
+
+
+def _write_row_note(w: Writer, special: Specialization, bound: BoundFields | None) -> None:
+    """Add the launch to the row of its arguments."""
+    here = w.use(special.launches, "launches")
+    params = [p.name for p in special.arguments.parameters]
     w.space["$key"] = special.arguments.key
     whole = f"$key({tuple_text(params)})"
     if any(p.type is not None and p.type.shape for p in special.arguments.parameters):
@@ -470,7 +343,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
         w.space["$known"] = known_as
         # Arrays cannot be hashed, and are told apart by identity, not by their elements.
         key = [
-            f"$known({p.name})" if p.kind == "array" else p.name
+            _key_text(p.name, bound) if p.kind == "array" else p.name
             for p in special.arguments.parameters
         ]
         w.emit(f"$known_as = {tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
@@ -489,9 +362,13 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
         # 0.0 and -0.0 are one key.
         w.emit(f"if not ({' and '.join(floats)}):")
         w.emit(f"    {here}.note_zeros({tuple_text(floats)})")
-    if special.translation.uses_random:
-        w.emit(f"{here}.seeds[$known_as] = {seed}")
-    w.emit(f"if len($times) > {_MOST_STAMPS}:", f"    {here}.forget()")
+
+
+def _key_text(array: str, bound: BoundFields | None) -> str:
+    known = f"$known({array})"
+    if bound is None or bound.row is not None:
+        return known
+    return f"{bound.key_of(array)} if $bound else {known}"
 
 
 def captures_changed(special: Specialization) -> Callable[[], bool]:
@@ -515,32 +392,13 @@ def derivative(of: Derivative) -> Callable[..., None]:
     if params:
         w.emit(f"{tuple_text(params)} = $args")
     tested = () if of.checks is None else of.checks.tested
-    _write_row_numbers(w, (*accesses.reads, *accesses.writes), tested)
+    write_row_numbers(w, (*accesses.reads, *accesses.writes), tested)
     guarded = of.returns_active or special.translation.uses_random or of.watch is not None
-    plain = None
+    plain = bound = None
     if not of.returns_active:
-        plain = write_fits(w, special, compiled, of.ir.mems, accesses, more=guarded)
+        plain, bound = write_fits(w, special, compiled, of.ir.mems, accesses, more=guarded)
     # 1. Everything that the derivative loads must be as old as the launch, or older (docs/adr/0004).
-    tests: set[str] = set()
-    w.space["$stale"] = of.refuse_stale
-    for k, a in enumerate(accesses.reads):
-        if a.mem.kind == "array":
-            w.space["$array_changed"] = array_changed
-            array = special.arguments.role_text(a.mem)
-            test = f"$array_changed({array}, $since, {_slices_text(a, special)})"
-        else:
-            versions = versions_of(a.mem)
-            v = w.use(versions, "v")
-            s = slice_along(a, versions.axis)
-            text = "None" if s is None else _row_text(s, versions, special)
-            if text is None and s is not None:
-                text = f"{v}.row_within({_bounds_text(s, special)})"
-            # `latest` first: one comparison settles the usual case that nothing has been written since.
-            test = f"{v}.latest > $since and {v}.changed({text}, $since)"
-        if test in tests:
-            continue
-        tests.add(test)
-        w.emit(f"if {test}:", f"    $stale({k}, $args, $since)")
+    write_tests(w, of, bound)
     # The launch must meet the conditions under which the adjoint was made.
     if of.checks is not None:
         w.space["$refuse"] = of.checks.refuse
@@ -557,7 +415,7 @@ def derivative(of: Derivative) -> Callable[..., None]:
         w.emit("$set_seed($seed)")
     # Gradients have versions as well: a later adjoint may load what this one writes.
     w.emit("$session.clock = $now = $session.clock + 1")
-    write_stamps(w, special, accesses.writes, special.kernel.source.head())
+    write_stamps(w, special, accesses.writes, special.kernel.source.head(), bound)
     more = "$seed, $g" if of.returns_active else "$seed"
     timer = timer_of(special.name, ADJOINT, special.backend.device)
     _write_observed_call(w, special, compiled, of.watch, more, timer, plain)

@@ -32,6 +32,7 @@ from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.passes.analysis.regions import RegionAccess
+    from diffsim.runtime.binding.bound_fields import BoundFields
     from diffsim.runtime.fields.field import Field
     from diffsim.runtime.kernels.access_summary import Box
     from diffsim.runtime.kernels.derivative import Derivative
@@ -66,6 +67,7 @@ class LaunchHistory:
         forgot: whether combinations of arguments were forgotten.
         signed_zeros: whether an argument was -0.0, which has the key of 0.0.
         effects: what launches with given arguments do (`runtime/numbering/effects.py`), where it was asked.
+        bound: the combinations of fields that launch functions know, with rows of `times`.
     """
 
     def __init__(self) -> None:
@@ -75,6 +77,7 @@ class LaunchHistory:
         self.forgot = False
         self.signed_zeros = False
         self.effects: dict[Any, Effect | None] = {}
+        self.bound: list[BoundFields] = []
         # For each combination: the last launch when `kernel.grad` was last called, and the calls since that
         # launch.
         self._asked: dict[Any, tuple[int, int]] = {}
@@ -97,6 +100,8 @@ class LaunchHistory:
         """Drop all launches, as there are too many combinations of arguments."""
         for kept in (self.times, self.seeds, self._asked, self.effects):
             kept.clear()
+        for bound in self.bound:
+            bound.forget()
         self.forgot = True
 
     def shorten(self, times: array[int]) -> None:

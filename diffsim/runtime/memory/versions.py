@@ -36,7 +36,7 @@ class Versions:
 
     Its methods are the only ones that change it, but for `Field._touch` and launch functions: these store to
     `latest`, `whole`, `writer`, `dirty`, `rows` and `writers` themselves
-    (`runtime/kernels/launch_function.py`, write_stamps), as a call would be a tenth of a launch.
+    (`runtime/kernels/version_text.py`, write_stamps), as a call would be a tenth of a launch.
 
     Attributes:
         latest: of the last write to any part.
