@@ -59,31 +59,36 @@ def test_components_of_elements_anywhere(t, width):
     assert groups_of(add, 1) == [[1, width, width]]
 
 
+@pytest.mark.parametrize("bits", ["512", "256"])
 @pytest.mark.parametrize("n", SIZES)
-def test_components_side_by_side(n):
-    """Steps of 2 to 5: spans of memory, with components that are not asked for."""
+def test_components_side_by_side(n, bits, monkeypatch):
+    """Steps of 2 to 5: spans of memory, with components that are not asked for, and more behind them."""
+    monkeypatch.setenv("DIFFSIM_VECTOR_BITS", bits)
     ds.init(arch=ds.cpu)
-    pairs, triples = (ds.Vector.field(w, ds.f32, shape=n) for w in (2, 3))
-    fives, sums = (ds.Vector.field(5, ds.f32, shape=n) for _ in range(2))
+    rows, room = 2, n + 16
+    pairs, triples = (ds.Vector.field(w, ds.f32, shape=(rows, room)) for w in (2, 3))
+    fives, sums = (ds.Vector.field(5, ds.f32, shape=(rows, room)) for _ in range(2))
 
     @ds.kernel
     def mix():
-        for i in pairs:
-            a, b = pairs[i], triples[i]
-            triples[i][1] = a[0] + b[2]
-            pairs[i] = ds.Vector([b[0], a[1] - a[0]])
-            sums[i] += ds.Vector([b[2], a[1], fives[i][4], fives[i][1], 1.0])
+        for r, i in ds.ndrange(rows, n):
+            a, b = pairs[r, i], triples[r, i]
+            triples[r, i][1] = a[0] + b[2]
+            pairs[r, i] = ds.Vector([b[0], a[1] - a[0]])
+            sums[r, i] += ds.Vector([b[2], a[1], fives[r, i][4], fives[r, i][1], 1.0])
 
-    a, b, c, d = (numbers((n, w), w, "f4") for w in (2, 3, 5, 5))
-    d = d + 1
+    a, b, c, d = (numbers((rows, room, w), w, "f4") for w in (2, 3, 5, 5))
     for f, h in zip((pairs, triples, fives, sums), (a, b, c, d), strict=True):
         f.from_numpy(h)
     mix()
-    np.testing.assert_array_equal(pairs.to_numpy(), np.stack([b[:, 0], a[:, 1] - a[:, 0]], 1))
-    want = np.stack([b[:, 0], a[:, 0] + b[:, 2], b[:, 2]], 1)
-    np.testing.assert_array_equal(triples.to_numpy(), want)
-    extra = np.stack([b[:, 2], a[:, 1], c[:, 4], c[:, 1], np.ones(n)], 1)
-    np.testing.assert_array_equal(sums.to_numpy(), d + extra)
+    lanes = np.s_[:, :n]
+    x, y = a.copy()[lanes], b.copy()[lanes]
+    a[lanes] = np.stack([y[..., 0], x[..., 1] - x[..., 0]], -1)
+    b[lanes] = np.stack([y[..., 0], x[..., 0] + y[..., 2], y[..., 2]], -1)
+    z = c[lanes]
+    d[lanes] += np.stack([y[..., 2], x[..., 1], z[..., 4], z[..., 1], np.ones((rows, n))], -1)
+    for f, want in zip((pairs, triples, fives, sums), (a, b, c, d), strict=True):
+        np.testing.assert_array_equal(f.to_numpy(), want)
 
 
 def interpolation(n, kind):

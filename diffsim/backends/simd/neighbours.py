@@ -9,7 +9,10 @@ vectors of lanes are made of that, or taken apart, in registers (`shuffles.py`):
     ...
 
 Where lanes are a few scalars apart, as the components of vectors are, all of them make one access to a span.
-Lanes follow one another, so additions that meet are made one after the other. No lane is asked whether it is
+Lanes follow one another, so additions that meet are made one after the other.
+
+A last block of fewer lanes has its first ones: spans end with the last of these, idle lanes load what the
+first one loads, and none behind the last one writes. Under any other mask no lane is asked whether it is
 active: unless all are, each access is made as if it stood alone.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.simd import lane_offsets, shuffles
@@ -43,7 +47,8 @@ def may_join(body: SimdValues, group: Neighbours) -> bool:
                 return False
             if copy is not None and copy.slots > 1:
                 return False
-    return body.joins_neighbours
+    # In branches of a last block, each access stands alone.
+    return body.fewer_lanes[0] in ("", body.mask)
 
 
 def find_place(body: SimdValues, group: Neighbours) -> Index | None:
@@ -76,6 +81,11 @@ def together(body: SimdValues, group: Neighbours, at: Index, offsets: list[int])
     _Together(body, group, at, offsets).lower()
 
 
+def together_in_front(body: SimdValues, group: Neighbours, at: Index, offsets: list[int]) -> None:
+    """Emit the accesses of the first lanes of a block, which are those at work, one or more."""
+    _InFront(body, group, at, offsets).lower()
+
+
 def may_be_idle(group: Neighbours, at: Index) -> bool:
     """Whether lanes that are idle may make the accesses, too, of elements that some lane has."""
     return isinstance(group.accesses[0], Load) and bool(at.vector)
@@ -90,7 +100,7 @@ def together_where_active(
     accesses them.
     """
     first = group.accesses[0]
-    t, kind = first.mem.dtype.scalar, body.vector("i64")
+    t = first.mem.dtype.scalar
     base, own = body.pointers[first.mem], at.base
     away = str(-min(offsets))
     if own != base:
@@ -98,10 +108,15 @@ def together_where_active(
         apart = body.assign(f"sub i64 {ends[0]}, {ends[1]}")
         apart = body.assign(f"sdiv exact i64 {apart}, {t.bytes}")
         away = body.assign(f"add i64 {apart}, {away}")
-    where = body.as_vector(Index("0", at.step, at.vector))
-    idle = body.splat("i64", away)
-    where = body.assign(f"select {body.vector('i1')} {body.mask}, {kind} {where}, {kind} {idle}")
-    _Together(body, group, Index(own, 0, where), offsets, by_scalars=False).lower()
+    _Together(body, group, _at_work(body, at, away), offsets, by_scalars=False).lower()
+
+
+def _at_work(body: SimdValues, at: Index, idle: str) -> Index:
+    """Emit the places of lanes, those of idle ones being `idle` scalars behind the base."""
+    kind = body.vector("i64")
+    where, nothing = body.as_vector(Index("0", at.step, at.vector)), body.splat("i64", idle)
+    where = body.assign(f"select {body.vector('i1')} {body.mask}, {kind} {where}, {kind} {nothing}")
+    return Index(at.base, 0, where)
 
 
 class _Together:
@@ -177,10 +192,10 @@ class _Together:
         """Emit one access for all lanes."""
         body, t, s, step = self.body, self.type, self.first, self.at.step
         length = step * (body.lanes - 1) + run[-1] - run[0] + 1
-        kind, how = f"<{length} x {t.llvm}>", self.how()
+        kind = f"<{length} x {t.llvm}>"
         place, old = self.after(self.at.base, run[0]), ""
         if not isinstance(s, Store):
-            old = body.assign(f"load {kind}, ptr {place}, {how}")
+            old = self.load_span(kind, length, place)
         if self.is_load:
             for o in run:
                 self.found[o] = shuffles.pick(body, t, old, length, range(o - run[0], length, step))
@@ -188,7 +203,13 @@ class _Together:
         new = shuffles.interleave(body, t, [self.values[o] for o in run], step)
         if isinstance(s, Atomic):
             new = self.sum_of(kind, old, new)
-        body.emit(f"store {kind} {new}, ptr {place}, {how}")
+        self.store_span(kind, length, new, place)
+
+    def load_span(self, kind: str, length: int, place: str) -> str:
+        return self.body.assign(f"load {kind}, ptr {place}, {self.how()}")
+
+    def store_span(self, kind: str, length: int, v: str, place: str) -> None:
+        self.body.emit(f"store {kind} {v}, ptr {place}, {self.how()}")
 
     # ---- lanes that are anywhere
 
@@ -206,6 +227,7 @@ class _Together:
         ]
         found: list[list[str]] = [[] for _ in runs]
         for k in range(body.lanes):
+            self.enter_lane(k)
             pointer = self.pointer(k)
             for run, own, made in zip(runs, given, found, strict=True):
                 made.append(self.access(self.after(pointer, run[0]), len(run), own[k]))
@@ -213,6 +235,9 @@ class _Together:
             if self.is_load:
                 vectors = shuffles.by_neighbour(body, t, made, len(run))
                 self.found.update(zip(run, vectors, strict=True))
+
+    def enter_lane(self, lane: int) -> None:
+        """Begin what one lane accesses by itself."""
 
     def access(self, place: str, count: int, value: str) -> str:
         """Emit one lane's access of `count` neighbours; return what was loaded."""
@@ -249,3 +274,81 @@ class _Together:
     def sum_of(self, kind: str, a: str, b: str) -> str:
         word = f"fadd {self.body.module.flags}" if self.type.is_float else "add"
         return self.body.assign(f"{word} {kind} {a}, {b}")
+
+
+class _InFront(_Together):
+    """The accesses of the first lanes of a block, which are those at work, one or more."""
+
+    def __init__(self, body: SimdValues, group: Neighbours, at: Index, offsets: list[int]) -> None:
+        super().__init__(body, group, at, offsets, by_scalars=False)
+        _, self.count = body.fewer_lanes
+        self.behind = ""
+        """Where those lanes go that write nothing more."""
+
+    # ---- lanes that are a few scalars apart
+
+    def spans(self) -> Iterator[list[int]]:
+        # Without AVX-512, a store of some elements takes AMD's processors longer than one for each lane.
+        if self.is_load or self.body.jit.vector_bits >= 512:
+            yield from super().spans()
+
+    def load_span(self, kind: str, length: int, place: str) -> str:
+        mask, ones = self.span_mask(length)
+        name = f"@llvm.masked.load.{self.suffix(length)}.p0"
+        self.body.module.declare(name, f"declare {kind} {name}(ptr, i32, {ones}, {kind})")
+        # Zeros, no poison: what compares it would make the mask of a branch poison.
+        others = f"{ones} {mask}, {kind} zeroinitializer"
+        call = f"call {kind} {name}(ptr {place}, i32 {self.type.bytes}, {others})"
+        return self.body.assign(call + self.body.module.alias(self.first.mem))
+
+    def store_span(self, kind: str, length: int, v: str, place: str) -> None:
+        mask, ones = self.span_mask(length)
+        name = f"@llvm.masked.store.{self.suffix(length)}.p0"
+        self.body.module.declare(name, f"declare void {name}({kind}, ptr, i32, {ones})")
+        call = f"call void {name}({kind} {v}, ptr {place}, i32 {self.type.bytes}, {ones} {mask})"
+        self.body.emit(call + self.body.module.alias(self.first.mem))
+
+    def span_mask(self, length: int) -> tuple[str, str]:
+        """Emit which elements of a span lie before the end of the last lane's; return its type, too."""
+        body, step = self.body, self.at.step
+        kind = f"<{length} x i64>"
+        # The span of all lanes ends with the last element of the last one.
+        idle = length - step * body.lanes
+        end = body.assign(f"mul nsw i64 {self.count}, {step}")
+        end = body.assign(f"add nsw i64 {end}, {idle}") if idle else end
+        one = body.assign(f"insertelement {kind} poison, i64 {end}, i64 0")
+        ends = body.assign(
+            f"shufflevector {kind} {one}, {kind} poison, <{length} x i32> zeroinitializer"
+        )
+        places = ", ".join(f"i64 {k}" for k in range(length))
+        return body.assign(f"icmp slt {kind} <{places}>, {ends}"), f"<{length} x i1>"
+
+    def suffix(self, length: int) -> str:
+        return f"v{length}{FunctionLowering.suffix(self.body, self.type)}"
+
+    # ---- lanes that are anywhere
+
+    def lane_by_lane(self, offsets: list[int]) -> None:
+        body, at = self.body, self.at
+        if not offsets:
+            return
+        if self.is_load:
+            first = "0"
+            if at.vector:
+                kind = body.vector("i64")
+                first = body.assign(f"extractelement {kind} {at.vector}, i64 0")
+            self.at = _at_work(body, at, first)
+            super().lane_by_lane(offsets)
+            return
+        self.behind = body.new_label("end")
+        super().lane_by_lane(offsets)
+        body.jump(self.behind)
+        body.start_block(self.behind)
+
+    def enter_lane(self, lane: int) -> None:
+        # At least one lane is at work.
+        if not self.is_load and lane:
+            body, own = self.body, self.body.new_label("lane")
+            more = body.assign(f"icmp sgt i64 {self.count}, {lane}")
+            body.emit(f"br i1 {more}, label %{own}, label %{self.behind}")
+            body.start_block(own)

@@ -89,6 +89,8 @@ class SimdLowering(SimdValues):
             self.apart(group)
         elif not self.mask:
             neighbours.together(self, group, at, offsets)
+        elif self.mask == self.fewer_lanes[0]:
+            neighbours.together_in_front(self, group, at, offsets)
         elif neighbours.may_be_idle(group, at):
             neighbours.together_where_active(self, group, at, offsets)
         else:

@@ -106,8 +106,9 @@ def _whole_or_part(
 ) -> list[str]:
     """Emit a block of lanes twice: without a mask for a whole one.
 
-    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for, and only
-    whole blocks access neighbours together. (A test for each group would keep them in the loops they are in.)
+    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for, and in
+    branches lanes access neighbours together in whole blocks alone. (A test for each group would keep them in
+    the loops they are in.)
     """
     whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
     full = body.assign(f"icmp sge i64 {left}, {body.lanes}")
@@ -117,7 +118,7 @@ def _whole_or_part(
     for label in (whole, part):
         body.start_block(label)
         body.mask = _first_lanes(body, left) if label == part else ""
-        body.joins_neighbours = label == whole
+        body.fewer_lanes = (body.mask, left) if label == part else ("", "")
         # Values that one side computes are unknown on the other.
         body.names = dict(around)
         body.lane_names.clear()
@@ -126,7 +127,7 @@ def _whole_or_part(
     body.start_block(joined)
     body.names = around
     body.lane_names.clear()
-    body.joins_neighbours = True
+    body.fewer_lanes = "", ""
     (xs, a), (ys, b) = sides
     return [
         body.assign(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")

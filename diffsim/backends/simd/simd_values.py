@@ -55,7 +55,8 @@ class SimdValues(FunctionLowering):
         """Accesses that each lane makes together with others."""
         self.places: dict[Neighbours, Index | None] = {}
         """Where the elements of such a group are, once its first access is reached; None: it is none here."""
-        self.joins_neighbours = True
+        self.fewer_lanes = "", ""
+        """In a last block of fewer lanes, which are its first ones: their mask and their number."""
         self.wanted: set[Value] = set()
         """Integers that are loaded as scalars too (`lane_offsets.py`)."""
         self.lane_names: dict[Value, list[str]] = {}
