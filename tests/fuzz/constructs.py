@@ -55,6 +55,7 @@ class Maker(programs.Maker):
             f"({{'p': {a}, 'q': {b}}}['{self.pick('p', 'q')}'])",
             f"sum([k * {a} for k in (0.5, -1.5)])",
             f"max([{a}, {b}])",
+            f"{self.pick('min', 'max')}(({i}, {a}), (1, {b}))[1]",
             f"{{k: k * {a} for k in (1, 2)}}[2]",
             f"[{a}, {b}][{self.pick('0', '1')}]",
             f"plain({a}, {b})",
@@ -116,7 +117,16 @@ class Maker(programs.Maker):
 
     def condition(self):
         i = self.pick(self.scope.index, *self.scope.ints)
-        return self.pick(super().condition(), f"{i} in (0, 2)", f"{i} not in range(1, 4, 2)")
+        how, same = self.pick("<", "<=", ">", ">="), self.pick("==", "!=")
+        return self.pick(
+            super().condition(),
+            f"{i} in (0, 2)",
+            f"{i} not in range(1, 4, 2)",
+            f"({i}, {self.leaf()}) {how} (1, {self.number()})",
+            f"({i}, 2) {same} (1, 2)",
+            f"({i}, 1) in ((0, 1), (2, 1))",
+            f"Pair(1.0 * {i}, 0.5) {same} Pair(1.0, 0.5)",
+        )
 
     def write(self, depth, target, how):
         if how != "+=" or target == "v":

@@ -16,7 +16,7 @@ from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import containers, sequences
 from diffsim.lang.frontend.operators import folding
-from diffsim.lang.frontend.values import Evaluated
+from diffsim.lang.frontend.values import Evaluated, holds_fields
 from diffsim.lang.host.field_like import (
     FieldLike,
     is_any_field,
@@ -150,8 +150,8 @@ def is_static(cx: TranslationContext, node: ast.expr) -> bool:
     """Return whether a loop is unrolled, by its head alone: nothing is computed yet."""
     if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.ListComp)):
         return True
-    if isinstance(node, ast.Subscript):  # of a list of lists, or a part of one
-        return is_static(cx, node.value)
+    if isinstance(node, ast.Subscript):  # of a list of lists or of fields, or a part of one
+        return is_static(cx, node.value) and not _names_field(cx, node)
     head = node.func if isinstance(node, ast.Call) else node
     if not isinstance(head, (ast.Name, ast.Attribute)):
         return False
@@ -162,6 +162,17 @@ def is_static(cx: TranslationContext, node: ast.expr) -> bool:
         return found.__name__ == "static"
     made = calls.is_hashable(found) and (found in sequences.SEQUENCES or found is tuple)
     return made or containers.is_method(found)
+
+
+def _names_field(cx: TranslationContext, node: ast.Subscript) -> bool:
+    """Return whether `fields[0]` or `layers["w"][0]` names a field, whose elements a loop runs over."""
+    base: ast.expr = node
+    while isinstance(base, ast.Subscript):
+        base = base.value
+    if not isinstance(base, (ast.Name, ast.Attribute)):
+        return False
+    # Only of fields is the element looked at: of numbers, it may take code to compute it.
+    return holds_fields(expressions.expr(cx, base)) and is_any_field(expressions.expr(cx, node))
 
 
 # The body is translated once per item: compiling more than this would take minutes and much memory.

@@ -28,6 +28,7 @@ from diffsim.lang.frontend.values import (
     KernelContainer,
     KernelLocal,
     StructVar,
+    holds_fields,
     parts_of,
 )
 from diffsim.lang.host.source import SyntaxNode, walk
@@ -82,7 +83,8 @@ def _following(body: list[ast.stmt], loop: ast.For) -> list[ast.stmt]:
 def _is_local(thing: object) -> bool:
     """Whether a name is bound to a value, rather than to a field or a function."""
     kinds = (Value, KernelLocal, KernelContainer, StructVar, *folding.Number)
-    return isinstance(thing, kinds) or parts_of(thing) is not None
+    # What `fields[k][i] = v` changes is a field.
+    return isinstance(thing, kinds) or (parts_of(thing) is not None and not holds_fields(thing))
 
 
 @dataclass(slots=True)

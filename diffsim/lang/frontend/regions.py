@@ -37,6 +37,7 @@ from diffsim.lang.frontend.values import (
     StructValue,
     StructVar,
     Undefined,
+    holds_fields,
     of_parts,
     parts_of,
 )
@@ -315,7 +316,9 @@ class CarriedValues:
                 self.names.append(name)
                 self.inits += _flatten(cx, thing, node)
                 self.forms[name] = thing
-            # A constant that the loop changes becomes a run-time value.
+            # `fields[0][i] = v` changes a field. A constant that the loop changes becomes a run-time value.
+            elif holds_fields(thing):
+                self.invariant_objects[name] = thing
             elif isinstance(thing, (bool, int, float, np.generic, Value, Matrix)) or (
                 isinstance(thing, (list, tuple)) and thing
             ):

@@ -27,6 +27,7 @@ from diffsim.lang.frontend.values import (
     Evaluated,
     Place,
     StructValue,
+    holds_value,
 )
 from diffsim.lang.host.field_like import (
     FieldLike,
@@ -575,11 +576,10 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
                 f"which field of {describe(owner)} this is has to be known when the kernel is compiled",
                 "loop over the fields with ds.static, or make one field of them, with an axis more",
             )
-    at_run_time = any(
-        isinstance(k, Value) for k in (found if isinstance(found, tuple) else [found])
-    )
+    if isinstance(owner, dict):
+        found = containers.known_key(cx, found, node)
     # A run-time index into a list of numbers: the list becomes a vector, whose elements can be selected.
-    if at_run_time and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+    if holds_value(found) and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
         if node in cx.evaluated_indices:
             cx.evaluated_indices[node] = _indices(cx, node, found)
         return element(cx, cx.value(owner, node), node)

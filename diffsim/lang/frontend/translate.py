@@ -14,7 +14,8 @@ from diffsim.ir.nodes import Arg, Kernel, Mem
 from diffsim.ir.types import ScalarType, Type, an
 from diffsim.lang.frontend import statements, tasks
 from diffsim.lang.frontend.context import RETURN, Constants, Frame, TranslationContext
-from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.frontend.functions import inlining, structs
+from diffsim.lang.frontend.values import StructValue
 from diffsim.lang.host.observations import Observation
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.flattening import ResultForm
@@ -76,7 +77,12 @@ def translate(
     builder = Builder(head, default_fp, default_ip)
     frame = Frame(source, None)
     cx = TranslationContext(builder, frame, debug=debug, strict=strict, stops=stops)
-    frame.env.update(bindings)
+    for name, thing in bindings.items():
+        # A struct is a local that may change, as a number or a vector is.
+        if isinstance(thing, StructValue):
+            structs.spread(frame.env, name, thing)
+        else:
+            frame.env[name] = thing
     # 1. The state: parameters are bound like locals, and the result is a memory that the launch reads.
     tasks.start_random_stream(cx)
     if isinstance(result, ResultForm):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from diffsim.ir.nodes import Mem, Value
+from diffsim.lang.host.field_like import is_any_field
 from diffsim.lang.types.structs import StructType
 
 PythonObject: TypeAlias = Any
@@ -148,6 +149,14 @@ def holds_value(thing: Any) -> bool:
     """Return whether a run-time value is among the parts of an operand, or it is one."""
     parts = parts_of(thing)
     return isinstance(thing, Value) if parts is None else any(map(holds_value, parts))
+
+
+def holds_fields(thing: Any) -> bool:
+    """Return whether it is a list, tuple or dictionary of fields alone, or of such things."""
+    if not isinstance(thing, (list, tuple, dict)):
+        return False
+    parts = thing.values() if isinstance(thing, dict) else thing
+    return bool(thing) and all(is_any_field(p) or holds_fields(p) for p in parts)
 
 
 # For readers: `PythonObject` is Any, so a type checker sees no difference between these.

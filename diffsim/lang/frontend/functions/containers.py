@@ -19,8 +19,8 @@ from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import bool_
 from diffsim.lang.frontend import expressions, iteration_spaces
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.operators import folding
-from diffsim.lang.frontend.values import Evaluated, KernelDict, PythonObject
+from diffsim.lang.frontend.operators import composites, folding
+from diffsim.lang.frontend.values import Evaluated, KernelDict, PythonObject, holds_value
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.observations import CALL, ITEM
 from diffsim.lang.host.source import SyntaxNode
@@ -76,11 +76,15 @@ def _merged(cx: TranslationContext, node: ast.expr) -> KernelDict:
 
 def _key(cx: TranslationContext, node: ast.expr) -> Any:
     """Evaluate the key of a dictionary."""
-    key = expressions.expr(cx, node)
+    return known_key(cx, expressions.expr(cx, node), node)
+
+
+def known_key(cx: TranslationContext, key: Evaluated, node: SyntaxNode) -> Any:
+    """Return a key of a dictionary, which is known at compile time."""
     if isinstance(key, Const):
         key = key.value
     parts = key if isinstance(key, tuple) else (key,)
-    if any(isinstance(k, Value) for k in parts) or not all(type(k).__hash__ for k in parts):
+    if holds_value(key) or not all(type(k).__hash__ for k in parts):
         raise cx.type_error(
             node,
             f"the key of a dictionary is known when the kernel is compiled, this is {describe(key)}",
@@ -139,11 +143,7 @@ def method(
     if name == "values":
         return [thing for _, thing in found]
     key, *other = args
-    if isinstance(key, Value) and not isinstance(key, Const):
-        raise cx.type_error(
-            node, "a key is known when the kernel is compiled", "use a text or a constant number"
-        )
-    key = key.value if isinstance(key, Const) else key
+    key = known_key(cx, key, node)
     return next((thing for k, thing in found if k == key), other[0] if other else None)
 
 
@@ -249,6 +249,8 @@ def contains(
             f"`in` cannot look into {describe(container)}",
             "it looks into lists, tuples, sets, ranges and vectors; into a field by a loop",
         )
+    if any(not isinstance(x, Value) and holds_value(x) for x in (thing, *container)):
+        return composites.equals_any(cx, node, thing, list(container))
     # A text, or another object, is no number, and equals none.
     numbers = [x for x in container if isinstance(x, (Value, *folding.Number))]
     if not isinstance(thing, (Value, *folding.Number)):

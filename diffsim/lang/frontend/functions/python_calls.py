@@ -23,7 +23,7 @@ from diffsim.ir.types import bool_
 from diffsim.lang.frontend import calls, expressions, subscripts
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import by_reference, containers, inlining, sequences
-from diffsim.lang.frontend.operators import arithmetic, folding
+from diffsim.lang.frontend.operators import arithmetic, composites, folding
 from diffsim.lang.frontend.values import Evaluated, KernelDict, PythonObject, holds_value
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.func import Func
@@ -71,12 +71,28 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
             )
         if len(args) == 1 and name != "abs":
             return args[0]
+        if name != "abs" and any(map(composites.is_composite, args)):
+            return _extreme_of_tuples(cx, node, name, args)
         if all(isinstance(a, folding.Number) for a in args):
             function: Callable[..., Any] = getattr(builtins, name)
             return function(*args)
         return calls.apply(cx, node, TABLE[name], args)
 
     return handler
+
+
+def _extreme_of_tuples(
+    cx: TranslationContext, node: ast.Call, name: str, args: list[Evaluated]
+) -> Evaluated:
+    """Return the least or greatest tuple: in Python they are ordered, where `ds.min` goes by elements."""
+    if all(isinstance(a, tuple) for a in args):
+        return composites.extreme(cx, node, name, args)
+    # A tuple that a loop changes is a vector in it, and `min((d, i), best)` is hardly meant for vectors.
+    raise cx.type_error(
+        node,
+        f"{name} orders tuples, and here {' and '.join(map(describe, args))} meet",
+        f"write ds.{name}(a, b) to go element by element; keep parts that a loop carries in variables",
+    )
 
 
 def _sum(

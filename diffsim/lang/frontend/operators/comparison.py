@@ -14,7 +14,7 @@ from diffsim.ir.types import bool_
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import containers
-from diffsim.lang.frontend.operators import short_circuit
+from diffsim.lang.frontend.operators import composites, short_circuit
 from diffsim.lang.frontend.operators.folding import fold, operands
 from diffsim.lang.frontend.regions import if_region
 from diffsim.lang.frontend.values import Evaluated, PythonObject, holds_value
@@ -66,13 +66,15 @@ def _compare_two(
 ) -> Value | PythonObject:
     """Translate one comparison."""
     known = not isinstance(a, Value) and not isinstance(b, Value)
-    if kind in (ast.In, ast.NotIn) and (not known or holds_value(b)):
+    if kind in (ast.In, ast.NotIn) and (not known or holds_value(a) or holds_value(b)):
         found = containers.contains(cx, a, b, node)
         return found if kind is ast.In else containers.negated(cx, found)
     if kind in (ast.Is, ast.IsNot, ast.In, ast.NotIn):
         if not known and (a is None or b is None):  # a number, or a vector, is not None
             return kind is ast.IsNot
-        if not known:
+        # A struct or tuple of run-time values is a value, too: there is no object to be the same.
+        several = a is not None and b is not None and (holds_value(a) or holds_value(b))
+        if not known or (several and kind in (ast.Is, ast.IsNot)):
             raise cx.syntax(node, "`is` cannot compare run-time values", "use == or !=")
         test = {
             ast.Is: operator.is_,
@@ -94,6 +96,8 @@ def _compare_two(
                 f"{describe(x)} as a whole cannot be compared",
                 f"name an element: {sample(x)}",
             )
+    if known and (composites.is_composite(a) or composites.is_composite(b)):
+        return composites.compare(cx, node, kind, a, b)
     # Vectors are compared element by element, which gives a vector and no bool: that is an op.
     if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
         return fold(cx, node, python, a, b)
