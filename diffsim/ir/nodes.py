@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir.op import Op
     from diffsim.ir.print_format import Shown
-    from diffsim.ir.schedules import FixedOrder, Neighbours, Packed, Privatized, Uniform
+    from diffsim.ir.schedules import Appends, FixedOrder, Neighbours, Packed, Privatized, Uniform
     from diffsim.ir.sparse import Place
 
 
@@ -463,6 +463,7 @@ class Task(_Analyzed):
             iterations make better vectors.
         packed: copies of memories, in another order, that lanes load from.
         neighbours: accesses that a lane of a vector makes together.
+        appends: serial loops of scalar lanes whose iterations run as vectors, and append what they keep.
         block_dim: the number of threads in a GPU's blocks, if the user gave one.
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
         reach: if updates are shared by near lanes alone: how far apart along the first axis these can be.
@@ -478,6 +479,7 @@ class Task(_Analyzed):
 
     __slots__ = (
         "active",
+        "appends",
         "axes",
         "block_dim",
         "body",
@@ -517,6 +519,7 @@ class Task(_Analyzed):
         by_lane: frozenset[Stmt] = frozenset(),
         packed: tuple[Packed, ...] = (),
         neighbours: tuple[Neighbours, ...] = (),
+        appends: Appends | None = None,
         written: tuple[int, ...] = (),
         reach: int | None = None,
     ) -> None:
@@ -525,6 +528,7 @@ class Task(_Analyzed):
         self.by_lane = by_lane
         self.packed = packed
         self.neighbours = neighbours
+        self.appends = appends
         self.independent = independent
         self.active = active
         self.axes = axes

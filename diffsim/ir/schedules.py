@@ -5,11 +5,14 @@ Passes write these onto a `Task`; a backend carries them out and decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
-from diffsim.ir.nodes import Atomic, Load, Mem, Store, Value
+from diffsim.ir.nodes import Atomic, For, Let, Load, Mem, Store, Value
 from diffsim.ir.types import size_of
 
+EMPTY: Mapping[Any, Any] = MappingProxyType({})
 _CACHED_BYTES = 1 << 21  # of a copy with slots: about one core's share of the caches
 _AT_ONCE = 128  # bits that a lane accesses at once
 _FEWEST_SLOTS = 4  # with fewer, folding a vector into one scalar is as fast
@@ -141,6 +144,51 @@ class Neighbours:
             else:
                 runs.append([o])
         return runs
+
+
+class Appends:
+    """Serial loops, innermost ones of scalar lanes, whose iterations run as vectors but for counters.
+
+    A counter is a value that a loop carries: how much it has stored. It grows by one in the iterations that
+    take a branch, and is used only for the places of what these store, and for tests against bounds.
+
+    Attributes:
+        loops: the loops.
+        counter_of: values that hold a counter inside, or behind the loop, and which one.
+        steps: the statements that count, and what.
+        tests: comparisons of a counter, an operand, with what is the same for the whole loop.
+        stores: of what is kept, and which index follows the counter.
+        divergent: the values that may differ between iterations.
+        neighbours: accesses that an iteration makes together.
+    """
+
+    __slots__ = (
+        "counter_of",
+        "divergent",
+        "loops",
+        "neighbours",
+        "steps",
+        "stores",
+        "tests",
+    )
+
+    def __init__(
+        self,
+        loops: frozenset[For] = frozenset(),
+        counter_of: Mapping[Value, Value] = EMPTY,
+        steps: Mapping[Let, Value] = EMPTY,
+        tests: Mapping[Let, Value] = EMPTY,
+        stores: Mapping[Store, int] = EMPTY,
+        divergent: frozenset[Value] = frozenset(),
+        neighbours: tuple[Neighbours, ...] = (),
+    ) -> None:
+        self.loops = loops
+        self.counter_of = counter_of
+        self.steps = steps
+        self.tests = tests
+        self.stores = stores
+        self.divergent = divergent
+        self.neighbours = neighbours
 
 
 class FixedOrder:

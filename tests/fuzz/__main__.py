@@ -21,6 +21,7 @@ from diffsim.passes.autodiff import skipped_iterations
 from tests.cuda import emulated
 from tests.fuzz import (
     advice,
+    appends,
     arrays,
     bridges,
     by_hand,
@@ -133,6 +134,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return near_lanes.make(seed), [
             ("near lanes", functools.partial(near_lanes.verdict, seed=seed))
         ]
+    if seed % 64 == 35:
+        return appends.make(seed), [("appends", functools.partial(appends.verdict, seed=seed))]
     if seed % 32 == 3:
         return repeated.make(seed), [("repeated", functools.partial(repeated.verdict, seed=seed))]
     if seed % 32 == 31:

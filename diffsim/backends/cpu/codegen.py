@@ -40,6 +40,7 @@ from diffsim.backends.llvm.parameter_block import POOL, ParameterBlock
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import MATH, Jit
 from diffsim.backends.simd import lane_offsets
+from diffsim.backends.simd.appends import AppendingLowering
 from diffsim.backends.simd.simd import SimdLowering
 from diffsim.backends.simd.simd_blocks import run_blocks
 from diffsim.errors import InternalError
@@ -138,6 +139,8 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     body = FunctionLowering(module, lines)
     if width > 1:
         body = SimdLowering(module, lines, task, width, jit_of(module))
+    elif task.appends is not None:
+        body = AppendingLowering(module, lines, task, jit_of(module))
     in_order = task.order is not None and task.order.serial
     # A task that must run in the order of its lanes is run by one thread at a time
     # (`@ds_serial_for`), so plain updates are as good as atomic ones.
@@ -151,6 +154,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
         packed_copies.find(body, k, task)
         body.groups = {s: group for group in task.neighbours for s in group.accesses}
         body.wanted = lane_offsets.wanted_integers(body, task.neighbours)
+    if isinstance(body, (SimdLowering, AppendingLowering)):
         body.open_preamble()
     # The number of copies is bounded, so a chunk with copies may be longer than any other
     # (`chunks.slices`): its lanes are counted even where each of them is short.
@@ -168,7 +172,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
         body.block(task.body)
     if mine:
         chunk.end(body, mine)
-    if isinstance(body, SimdLowering):
+    if isinstance(body, (SimdLowering, AppendingLowering)):
         body.close_preamble()
     body.emit("ret void")
     if safepoints.finish(body, entry):

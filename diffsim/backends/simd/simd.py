@@ -283,7 +283,7 @@ class SimdLowering(SimdValues):
                 every = self.splat("i1", "true", hoist=True)
                 taken = self.assign(f"xor {self.vector('i1')} {cond}, {every}")
             self.mask = self.both(outer, taken)
-            if _is_cheap(block):
+            if self.runs_untested(block):
                 self.block(block)
                 results.append(
                     [self.name_for(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
@@ -293,6 +293,10 @@ class SimdLowering(SimdValues):
             self.mask = outer
         for out, a, b in zip(s.outs, *results, strict=True):
             self.names[out] = self.choose(cond, out, a, b)
+
+    def runs_untested(self, block: Block) -> bool:
+        """Whether a branch runs without a test for active lanes."""
+        return is_cheap(block)
 
     def _side(self, s: If, block: Block) -> list[str]:
         some = self.any_lane(self.mask)
@@ -497,6 +501,6 @@ def _keeps(body: Block) -> bool:
     return any(isinstance(s, Store) and s.mem.kind == "scratch" and s.mem not in own for s in found)
 
 
-def _is_cheap(block: Block) -> bool:
-    """Return whether a branch runs without a test for active lanes: a few ops, no side effects."""
+def is_cheap(block: Block) -> bool:
+    """Return whether a branch may rather run for no lane than be jumped over: a few ops, no side effects."""
     return len(block.stmts) <= _CHEAP and all(isinstance(s, Let) for s in block.stmts)

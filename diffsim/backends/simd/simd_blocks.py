@@ -54,7 +54,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     if left and (task.neighbours or _only_yields(task)):
         nexts = _whole_or_part(body, task, base, left, carried)
     else:
-        body.mask = _first_lanes(body, left) if left else ""
+        body.mask = first_lanes(body, left) if left else ""
         nexts = _one_block(body, task, base, carried)
     body.int64_names.pop()
     if work:
@@ -117,7 +117,7 @@ def _whole_or_part(
     around = body.names
     for label in (whole, part):
         body.start_block(label)
-        body.mask = _first_lanes(body, left) if label == part else ""
+        body.mask = first_lanes(body, left) if label == part else ""
         body.fewer_lanes = (body.mask, left) if label == part else ("", "")
         # Values that one side computes are unknown on the other.
         body.names = dict(around)
@@ -140,7 +140,7 @@ def _only_yields(task: Task) -> bool:
     return all(isinstance(s, (Let, Load)) for s in task.body.stmts)
 
 
-def _first_lanes(body: SimdLowering, count: str) -> str:
+def first_lanes(body: SimdLowering, count: str) -> str:
     """Emit the mask of the first `count` lanes, at least one: ones shifted right within a word.
 
     A shift by 64 would be poison (LLVM LangRef), hence "at least one".

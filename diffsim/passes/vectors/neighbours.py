@@ -31,11 +31,16 @@ _MOST = 16
 Key = tuple[type, Mem, tuple[Value | None, ...]]
 
 
-def find_neighbours(task: Task, divergent: frozenset[Value]) -> tuple[Neighbours, ...]:
-    """Return the groups of accesses whose indices differ between lanes, single accesses among them."""
+def find_neighbours(
+    task: Task, divergent: frozenset[Value], body: Block | None = None
+) -> tuple[Neighbours, ...]:
+    """Return the groups of accesses whose indices differ between lanes, single accesses among them.
+
+    `body`: only those of a part of the task.
+    """
     defs = task_definitions(task)
     found: list[Neighbours] = []
-    waiting = [task.body]
+    waiting = [body or task.body]
     while waiting:
         block = waiting.pop()
         if len(block.stmts) <= _LONGEST:

@@ -53,6 +53,7 @@ from diffsim.passes.analysis.affine import affine_forms
 from diffsim.passes.analysis.dependence import distances
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import written_by_others
+from diffsim.passes.vectors.appends import with_appends
 from diffsim.passes.vectors.neighbours import find_neighbours
 from diffsim.passes.vectors.packing import extent_of, find_packed
 
@@ -90,12 +91,14 @@ def vectorize(kernel: Kernel, *, has_masks: bool = True) -> Kernel:
     Args:
         kernel: scalar IR.
         has_masks: whether a store of some lanes costs no more than one of all. AVX2 has such an
-            instruction, but AMD's processors take tens of cycles for it.
+            instruction, but AMD's processors take tens of cycles for it. Where it does, there is one, too,
+            that moves what a mask picks to the front.
     """
     most = max(map(_lanes, kernel.tasks), default=0)
-    return kernel.replace(
-        tasks=tuple([_task(t, has_masks, few=_lanes(t) * _FEW < most) for t in kernel.tasks])
-    )
+    tasks = [_task(t, has_masks, few=_lanes(t) * _FEW < most) for t in kernel.tasks]
+    if has_masks:
+        tasks = [with_appends(t) if t.simd is None else t for t in tasks]
+    return kernel.replace(tasks=tuple(tasks))
 
 
 def _lanes(task: Task) -> int:

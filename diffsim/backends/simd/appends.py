@@ -1,0 +1,274 @@
+"""Serial loops that append, with vectors of their iterations (`passes/vectors/appends.py` finds them).
+
+    for %m in %lo..%hi carry (%n) {         for k in lo..hi step W {
+      ...                                     unless n + W - 1 < 64: the rest as it was
+      %near = lt %n, 64                       near = true
+      if %keep {                      ->      mask = keep, of the iterations before hi
+        store list[%p, %n], %q                store compress(q, mask) at list[p, n], as many as the mask has
+        %n.1 = add %n, 1                      n += popcount(mask)
+      ...
+
+The lanes of the task are scalars as always. Counters are on the stack while a loop runs, in 64 bits; LLVM
+makes registers of them. Lists are short, so vectors are no wider than 8 iterations.
+"""
+
+from __future__ import annotations
+
+from diffsim.backends.llvm import loops, safepoints
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.llvm.module import Module
+from diffsim.backends.native.jit import Jit
+from diffsim.backends.simd.simd import SimdLowering, is_cheap
+from diffsim.backends.simd.simd_blocks import first_lanes
+from diffsim.backends.simd.simd_values import Index
+from diffsim.ir.nodes import Block, For, If, Let, Stmt, Store, Task, Value
+from diffsim.ir.schedules import Appends
+from diffsim.ir.traversal import outs, statements
+from diffsim.ir.types import i64
+
+_MOST = 8  # iterations at once
+
+
+class AppendingLowering(FunctionLowering):
+    """Lowers a task of scalar lanes some of whose loops append."""
+
+    def __init__(self, module: Module, lines: list[str], task: Task, jit: Jit) -> None:
+        super().__init__(module, lines)
+        assert task.appends is not None
+        self.appends = task.appends
+        width = _width(self.appends, jit)
+        self.vectors = _Iterations(module, lines, task, self.appends, width, jit)
+
+    def open_preamble(self) -> None:
+        self.vectors.open_preamble()
+
+    def close_preamble(self) -> None:
+        self.vectors.close_preamble()
+
+    def loop(self, s: For) -> None:
+        if s in self.appends.loops:
+            _lower(self, s)
+        else:
+            super().loop(s)
+
+
+class _Iterations(SimdLowering):
+    """Lowers iterations of such a loop as lanes."""
+
+    def __init__(
+        self,
+        module: Module,
+        lines: list[str],
+        task: Task,
+        appends: Appends,
+        lanes: int,
+        jit: Jit,
+    ) -> None:
+        # The groups of these loops, and no schedule of the task's own lanes.
+        own = task.replace(simd=appends.divergent, by_lane=frozenset())
+        super().__init__(module, lines, own, lanes, jit)
+        self.appends = appends
+        self.groups = {s: group for group in appends.neighbours for s in group.accesses}
+        self.slots: dict[Value, str] = {}
+        """Where the counters are."""
+
+    def enter(self, body: FunctionLowering) -> None:
+        """Continue where the scalar code is."""
+        self.count, self.label = body.count, body.label
+        self.names, self.int64_names = dict(body.names), list(body.int64_names)
+        self.made_by, self.pointers, self.strides = body.made_by, body.pointers, body.strides
+        self.exit_branch, self.scope = body.exit_branch, body.scope
+        self.indices = [{}]
+        self.lane_names.clear()
+
+    def leave(self, body: FunctionLowering) -> None:
+        """Let the scalar code continue here; it knows no value of the iterations."""
+        body.count, body.label = self.count, self.label
+        body.counts_work |= self.counts_work
+
+    def block(self, block: Block) -> None:
+        steps = [s for s in block.stmts if isinstance(s, Let) and s in self.appends.steps]
+        if not steps:
+            super().block(block)
+            return
+        known = {p: self.begin_site(p) for p in (self.appends.steps[s] for s in steps)}
+        self.int64_names.append(known)
+        for p, n in known.items():
+            t = p.type.scalar
+            self.names[p] = n if t is i64 else self.assign(f"trunc i64 {n} to {t.llvm}")
+        super().block(block)
+        self.int64_names.pop()
+
+    def begin_site(self, p: Value) -> str:
+        """Emit the count of what the active iterations append; return the counter before."""
+        word = f"i{self.lanes}"
+        self.module.declare(f"@llvm.ctpop.{word}", f"declare {word} @llvm.ctpop.{word}({word})")
+        bits = self.assign(f"bitcast {self.vector('i1')} {self.mask} to {word}")
+        few = self.assign(f"call {word} @llvm.ctpop.{word}({word} {bits})")
+        more = self.assign(f"zext {word} {few} to i64")
+        before = self.assign(f"load i64, ptr {self.slots[p]}")
+        self.emit(f"store i64 {self.assign(f'add nsw i64 {before}, {more}')}, ptr {self.slots[p]}")
+        return before
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Let) and s in self.appends.steps:
+            return
+        if isinstance(s, Let) and s in self.appends.tests:
+            below = _is_below(s, self.appends.tests[s])
+            self.names[s.out] = "true" if below else "false"
+        elif isinstance(s, Store) and s in self.appends.stores:
+            self.append(s)
+        elif isinstance(s, If) and any(v in self.appends.counter_of for v in s.outs):
+            super().stmt(self.without_counters(s))
+        else:
+            super().stmt(s)
+
+    def without_counters(self, s: If) -> If:
+        kept = [k for k, v in enumerate(s.outs) if v not in self.appends.counter_of]
+        return s.replace(
+            outs=tuple([s.outs[k] for k in kept]),
+            then=Block(s.then.stmts, tuple([s.then.yields[k] for k in kept])),
+            orelse=Block(s.orelse.stmts, tuple([s.orelse.yields[k] for k in kept])),
+        )
+
+    def append(self, s: Store) -> None:
+        """Store what the active iterations keep, side by side along the counter's axis."""
+        k, t = self.appends.stores[s], s.mem.dtype.scalar
+        at = self.index_of(s.mem, s.index)
+        stride = self.terms(s.mem, s.index, None)[k][1]
+        along = self.times(Index("0", 1), stride)
+        with self.vector_ops():
+            v = self.name(s.value)
+        kind, mask = self.vector(t.llvm), self.vector("i1")
+        name = f"@llvm.experimental.vector.compress.v{self.lanes}{FunctionLowering.suffix(self, t)}"
+        self.module.declare(name, f"declare {kind} {name}({kind}, {mask}, {kind})")
+        kept = self.assign(f"call {kind} {name}({kind} {v}, {mask} {self.mask}, {kind} poison)")
+        before, self.mask = self.mask, self.first_kept()
+        self.store_lanes(s.mem, Index(at.base, along.step, along.vector), kept)
+        self.mask = before
+
+    def first_kept(self) -> str:
+        """Emit the mask of as many iterations as are active, the first ones."""
+        word = f"i{self.lanes}"
+        bits = self.assign(f"bitcast {self.vector('i1')} {self.mask} to {word}")
+        few = self.assign(f"call {word} @llvm.ctpop.{word}({word} {bits})")
+        # In 64 bits, as a shift by all lanes would be poison in a word of theirs.
+        wide = self.assign(f"shl i64 -1, {self.assign(f'zext {word} {few} to i64')}")
+        first = self.assign(f"xor {word} {self.assign(f'trunc i64 {wide} to {word}')}, -1")
+        return self.assign(f"bitcast {word} {first} to {self.vector('i1')}")
+
+    def runs_untested(self, block: Block) -> bool:
+        """Whether a branch runs without a test for active lanes: a wrong guess costs more than a store."""
+        rest = [s for s in block.stmts if not (isinstance(s, Store) and s in self.appends.stores)]
+        return is_cheap(Block(rest))
+
+
+def _width(appends: Appends, jit: Jit) -> int:
+    """Return how many iterations run at once."""
+    bits = 32
+    for s in (x for loop in appends.loops for x in statements(loop.body)):
+        for v in outs(s):
+            if v in appends.divergent and v.type.scalar.is_float:
+                bits = max(bits, v.type.scalar.bits)
+    return min(_MOST, jit.vector_bits // bits)
+
+
+def _is_below(s: Let, p: Value) -> bool:
+    """Whether a test asks if a counter is below its bound, and not if it is above."""
+    return s.op.name in (("lt", "le") if s.args[0] is p else ("gt", "ge"))
+
+
+def _lower(body: AppendingLowering, s: For) -> None:
+    """Emit a loop over vectors of iterations, and for what is near a bound the loop as it was."""
+    vectors, appends = body.vectors, body.appends
+    lo, hi = body.index64(s.lo), body.index64(s.hi)
+    for p, init in zip(s.params, s.inits, strict=True):
+        slot = vectors.slots[p] = body.fresh()
+        vectors.preamble.append(f"  {slot} = alloca i64")
+        body.emit(f"store i64 {body.index64(init)}, ptr {slot}")
+    tests = [x for x in statements(s.body) if isinstance(x, Let) and x in appends.tests]
+    limits = [(appends.tests[x], *_limit(body, x, appends.tests[x])) for x in tests]
+    length = safepoints.strip(s) if body.has_safepoints and safepoints.is_long(s) else 0
+    strips = loops.Strips(body, ["i64"], [lo]) if length else None
+    first, stop = lo, hi
+    if strips:
+        first = strips.first[0]
+        stop = loops.strip_end(body, first, hi, length)
+    before = body.label
+    head, inside, done, after = (body.new_label(w) for w in ("vectors", "do", "done", "after"))
+    body.jump(head)
+    body.start_block(head)
+    k, following = body.fresh(), body.fresh()
+    at = len(body.lines)
+    more = body.assign(f"icmp slt i64 {k}, {stop}")
+    body.emit(f"br i1 {more}, label %{inside}, label %{done}")
+    body.start_block(inside)
+    alone = body.new_label("alone") if limits else ""
+    for p, word, limit in dict.fromkeys(limits):
+        _leave_near(body, vectors.slots[p], word, limit, alone)
+    _iterations(body, s, k, stop)
+    body.emit(f"{following} = add nsw i64 {k}, {vectors.lanes}")
+    latch = body.label
+    body.jump(head)
+    body.lines.insert(at, f"  {k} = phi i64 [ {first}, %{before} ], [ {following}, %{latch} ]")
+    body.start_block(done)
+    if strips:
+        made = body.assign(f"sub nsw i64 {k}, {first}")
+        safepoints.spend(body, made, safepoints.iteration_cost(s))
+        strips.finish(body.assign(f"icmp slt i64 {k}, {hi}"), [k])
+    body.jump(after)
+    if limits:
+        body.start_block(alone)
+        _one_by_one(body, s, k)
+        body.jump(after)
+    body.start_block(after)
+    for out, p in zip(s.outs, s.params, strict=True):
+        t = out.type.scalar
+        n = body.assign(f"load i64, ptr {vectors.slots[p]}")
+        body.names[out] = n if t.bits == 64 else body.assign(f"trunc i64 {n} to {t.llvm}")
+
+
+def _limit(body: FunctionLowering, s: Let, p: Value) -> tuple[str, str]:
+    """Return how a counter, as it may be in the last iteration of a vector, compares with its bound."""
+    bound = s.args[1] if s.args[0] is p else s.args[0]
+    # Also where the test is whether the counter is above: no iteration of the vector finds that it is.
+    strict = s.op.name in ("lt", "ge") if s.args[0] is p else s.op.name in ("gt", "le")
+    return ("slt" if strict else "sle"), body.index64(bound)
+
+
+def _leave_near(body: AppendingLowering, slot: str, word: str, limit: str, alone: str) -> None:
+    """Emit a jump to the loop as it was, unless all iterations of a vector are below a bound."""
+    last = body.assign(f"load i64, ptr {slot}")
+    last = body.assign(f"add nsw i64 {last}, {body.vectors.lanes - 1}")
+    go_on = body.new_label("below")
+    body.emit(
+        f"br i1 {body.assign(f'icmp {word} i64 {last}, {limit}')}, label %{go_on}, label %{alone}"
+    )
+    body.start_block(go_on)
+
+
+def _iterations(body: AppendingLowering, s: For, k: str, stop: str) -> None:
+    """Emit a vector of iterations from k on, those before the end active."""
+    vectors = body.vectors
+    vectors.enter(body)
+    vectors.mask = first_lanes(vectors, vectors.assign(f"sub nsw i64 {stop}, {k}"))
+    vectors.indices.append({s.index: Index(k, 1)})
+    vectors.block(s.body)
+    vectors.mask = ""
+    vectors.leave(body)
+
+
+def _one_by_one(body: AppendingLowering, s: For, k: str) -> None:
+    """Emit the rest of the loop from k on as it was."""
+    slots = body.vectors.slots
+    lo, inits = Value(i64), tuple([Value(p.type) for p in s.params])
+    body.names[lo] = k
+    for init, p in zip(inits, s.params, strict=True):
+        n = body.assign(f"load i64, ptr {slots[p]}")
+        t = p.type.scalar
+        body.names[init] = n if t.bits == 64 else body.assign(f"trunc i64 {n} to {t.llvm}")
+    # Bounds and index may be narrower than what counts; only their 64-bit form is used.
+    results = tuple([Value(p.type) for p in s.params])
+    loops.lower_for(body, s.replace(lo=lo, inits=inits, outs=results))
+    for out, p in zip(results, s.params, strict=True):
+        body.emit(f"store i64 {body.index64(out)}, ptr {slots[p]}")
