@@ -455,7 +455,7 @@ class TapeRecorder(EnclosingRecorder):
             special = special.in_place
             self.saver.after_launch(special, args)
         # A plain launch is a row of the record's columns; anything else needs an entry of its own.
-        if seed or special.arguments.arrays or given is not args:
+        if seed or given is not args:
             record.append(Launched(special, given, args, now, seed))
         else:
             record.launch(special, args, now)

@@ -154,12 +154,12 @@ def test_arrays_as_arguments_are_not_kept_alive(cpu, quick_code):
         with ds.Tape(loss):
             total(given, b)
         assert given.grad.to_numpy().tolist() == [6.0 * b] * 2
-    assert past._waiting
+    assert past_of_steady._waiting
     gone = weakref.ref(given)
     del given
     gc.collect()
     assert gone() is None
-    assert not past._waiting
+    assert not past_of_steady._waiting
     gone = weakref.ref(total)
     del total
     gc.collect()
@@ -366,7 +366,125 @@ def test_what_a_steady_tape_used_may_go(cpu, quick_code, launches):
     assert len(past_of_steady._waiting) == waiting - 1
 
 
-@pytest.mark.parametrize("seed", [3, 4, 201])
+@pytest.fixture
+def arrays(cpu, quick_code):
+    """Four arrays in a row, each the square of the one before, plus a number."""
+    made = [ds.ndarray(ds.f64, 2, needs_grad=True) for _ in range(4)]
+    loss = ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def square(a: ds.types.ndarray(), b: ds.types.ndarray(), c: ds.f64):
+        for i in range(2):
+            b[i] = a[i] ** 2 + c
+
+    @ds.kernel
+    def total(a: ds.types.ndarray()):
+        for i in range(2):
+            loss[None] += a[i]
+
+    def turn(order=(0, 1, 2, 3), c=0.5, inside=lambda k: None):
+        with ds.Tape(loss) as tape:
+            for k in range(3):
+                inside(k)
+                square(made[order[k]], made[order[k + 1]], c)
+            total(made[order[3]])
+        return tape
+
+    def slope(c=0.5, first=0):
+        """Of the loss by the first array."""
+        x, slope = made[first].to_numpy(), 1.0
+        for _ in range(3):
+            x, slope = x * x + c, slope * 2 * x
+        return slope
+
+    made[0].from_numpy(np.array([0.5, -0.75]))
+    return made, turn, slope
+
+
+def test_steady_tapes_of_arrays(arrays):
+    """Each combination of arrays is a kernel of its own; another one unfolds the tape."""
+    made, turn, slope = arrays
+    for k in range(6):
+        tape = turn(c=0.25 * k)
+        assert (tape._steady is not None) == (k > 1)
+        np.testing.assert_allclose(made[0].grad.to_numpy(), slope(0.25 * k), rtol=1e-14)
+        del tape
+    tape = turn((0, 2, 1, 3))
+    assert tape._steady is None
+    np.testing.assert_allclose(made[0].grad.to_numpy(), slope(), rtol=1e-14)
+    launches = [(e.given[0], e.given[1]) for e in tape.entries[:3]]
+    assert launches == [(made[0], made[2]), (made[2], made[1]), (made[1], made[3])]
+    tape.zero()
+    tape.replay()
+    tape.backward()
+    np.testing.assert_allclose(made[0].grad.to_numpy(), slope(), rtol=1e-14)
+
+
+def test_a_steady_tape_of_arrays_refuses_what_changed(arrays):
+    made, turn, slope = arrays
+
+    def overwrite(k):
+        if k == 2:
+            made[1].fill(1.0)
+
+    for k in range(9):
+        if k in (4, 7):
+            with pytest.raises(ds.GlobalDataAccessError):
+                turn(inside=overwrite)
+            continue
+        turn()
+        np.testing.assert_allclose(made[0].grad.to_numpy(), slope(), rtol=1e-14)
+    tape = turn()
+    made[2][0] = 3.0
+    with pytest.raises(ds.GlobalDataAccessError):
+        tape.backward()
+    with pytest.raises(ds.GlobalDataAccessError):  # the last one writes what the first one read
+        turn((0, 1, 2, 0))
+
+
+def test_entries_of_arrays_after_a_tape_that_ended_early(arrays):
+    """The rest of the record that it is compared with has no arguments any more."""
+    made, turn, slope = arrays
+    for _ in range(4):
+        turn()
+
+    def fail(k):
+        if k == 1:
+            raise KeyError("early")
+
+    with pytest.raises(KeyError):
+        turn(inside=fail)
+    tape = turn(inside=lambda k: None)
+    assert [e.given[1] for e in tape.entries[:3]] == made[1:]
+    assert len(tape.gradients) == 5
+    np.testing.assert_allclose(made[0].grad.to_numpy(), slope(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("launches", [1, 30])
+def test_arrays_that_a_tape_used_may_go(cpu, quick_code, launches):
+    loss = ds.field(ds.f64, (), needs_grad=True)
+    a, b = (ds.ndarray(ds.f64, 2, needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def total(a: ds.types.ndarray(), b: ds.types.ndarray()):
+        for i in range(2):
+            loss[None] += a[i] * b[i]
+
+    for k in range(6):
+        a.fill(k)
+        with ds.Tape(loss):
+            for _ in range(launches):
+                total(a, b)
+        assert b.grad[0] == k * launches
+    gone = weakref.ref(b)
+    b = ds.ndarray(ds.f64, 2, needs_grad=True)
+    assert gone() is None
+    with ds.Tape(loss):
+        total(a, b)
+    assert b.grad[0] == 5
+
+
+@pytest.mark.parametrize("seed", [3, 4, 201, 1003])
 def test_random_sequences(seed):
     """Recordings with changes between them, against the same made anew each time."""
     assert recordings.verdict(recordings.make(seed), seed) == "right"

@@ -2,8 +2,9 @@
 
 A program may have a million launches, most of which differ from others of the same kernel in their arguments
 and clock readings alone. Such plain launches are rows of a columnar table (three columns: kernel number,
-arguments, clock), and an entry object is made when one is read. All other entries are stored as they are,
-with `_NO_ROW` in the column of kernels.
+arguments, clock), and an entry object is made when one is read. A kernel that is given fields has a
+number for each combination of them. All other entries are stored as they are, with `_NO_ROW` in the column
+of kernels.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.replaced import Replaced
+from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -42,12 +44,14 @@ class Record(Sequence[Entry]):
         declares_constants: whether the program called `ds.stop_grad`.
         base: the clock's reading when it began.
         is_plain: whether all of it are plain launches.
+        takes_fields: whether some of these are given fields.
         is_gapless: whether nothing but its entries made the clock tick since, as far as was looked (`close`).
     """
 
     # As they are in nearly all records; a tape makes one in each turn of a loop.
     read_out = seeded = declares_constants = is_gapless = False
     is_plain = True
+    takes_fields = False
     _silent = 0  # entries during which the clock did not tick
     # those of `_firsts`, once they were asked for
     _first_entries: list[Entry] | None = None
@@ -60,10 +64,12 @@ class Record(Sequence[Entry]):
         # an entry, or the arguments of a plain launch: a single one without its tuple, to save 48 bytes
         self._things: list[Any] = []
         self._times = array("q")
-        self._numbers: dict[Specialization, int] = {}
-        # kernels whose first plain launch is among `_firsts`; `newest` may take that row away again
-        self._rows: dict[Specialization, int] = {}
+        self._numbers: dict[Any, int] = {}
+        # kernels (with the numbers of fields) whose first plain launch is among `_firsts`; `newest` may take
+        # that row away again
+        self._rows: dict[Any, int] = {}
         self._specials: list[tuple[Specialization, bool]] = []
+        self._fields: list[tuple[int, ...]] = []
         self._firsts = array("q")
 
     # ---- recording
@@ -83,22 +89,25 @@ class Record(Sequence[Entry]):
             self.append(entry)
 
     def launch(self, special: Specialization, args: tuple[Any, ...], now: int) -> None:
-        """Append a plain launch: no array arguments, and all arguments of immutable types."""
-        number = self._rows.get(special)
+        """Append a plain launch: all arguments are of immutable types, fields among them."""
+        number = self._rows.get(_row_key(special, args) if special.arguments.arrays else special)
         if number is None:
-            number = self._first(special)
+            number = self._first(special, args)
         self._kernels.append(number)
         # The argument tuple itself is kept: an entry object for each launch would take several times the
         # memory.
         self._things.append(args[0] if len(args) == 1 else args)
         self._times.append(now)
 
-    def _first(self, special: Specialization) -> int:
-        """Number a kernel whose next launch is its first plain one."""
+    def _first(self, special: Specialization, args: tuple[Any, ...]) -> int:
+        """Number a kernel whose next launch is its first plain one, with the fields among its arguments."""
         self._first_entries = None
-        number = self._rows[special] = self._numbers.setdefault(special, len(self._specials))
+        key = _row_key(special, args)
+        number = self._rows[key] = self._numbers.setdefault(key, len(self._specials))
         if number == len(self._specials):
             self._specials.append((special, len(special.arguments.parameters) == 1))
+            self._fields.append(fields_among(args))
+            self.takes_fields = self.takes_fields or bool(self._fields[-1])
         self._firsts.append(len(self._things))
         return number
 
@@ -113,7 +122,7 @@ class Record(Sequence[Entry]):
             self._first_entries = None
             # The kernel's first plain launch may have been this row: the next one is registered as
             # first again.
-            del self._rows[entry.special]
+            del self._rows[_row_key(entry.special, entry.args)]
             place = bisect.bisect_left(self._firsts, k)
             if k not in self._firsts[place : place + 1]:
                 self._firsts.insert(place, k)
@@ -149,6 +158,18 @@ class Record(Sequence[Entry]):
     ) -> tuple[array[int], list[Any], array[int], list[tuple[Specialization, bool]]]:
         """Return numbers of kernels (-1: an entry), arguments or entries, readings, kernels by number."""
         return self._kernels, self._things, self._times, self._specials
+
+    def fields_by_number(self) -> list[tuple[int, ...]]:
+        """Return the numbers of the fields among the arguments, by the numbers of kernels."""
+        return self._fields
+
+    def blank(self) -> None:
+        """Forget the arguments that are fields, and keep none of these alive; they are to be written over."""
+        if self.takes_fields:
+            fields = self._fields
+            for k, number in enumerate(self._kernels):
+                if number != _NO_ROW and fields[number]:
+                    self._things[k] = None
 
     def take_over(self, other: Record) -> None:
         """Become another record, which is of no use afterwards."""
@@ -201,6 +222,7 @@ class Record(Sequence[Entry]):
             self._weak = refs, [single for _, single in self._specials]
         if self._numbers:
             self._numbers, self._rows = {}, {}
+        self._hold_fields(_weakly)
         # In place: who writes over the rows has this list.
         self._specials.clear()
         self.alive = {}
@@ -212,6 +234,16 @@ class Record(Sequence[Entry]):
         self.alive = alive
         refs, single = self._weak
         self._specials[:] = zip(map(call, refs), single, strict=True)
+        self._hold_fields(_strongly)
+
+    def _hold_fields(self, how: Callable[[Any], Any]) -> None:
+        """Refer to the fields among arguments in another way."""
+        fields, things = self._fields, self._things
+        for k, number in enumerate(self._kernels) if self.takes_fields else ():
+            thing = things[k]
+            if number != _NO_ROW and fields[number] and thing is not None:
+                single = thing.__class__ is not tuple
+                things[k] = how(thing) if single else tuple(map(how, thing))
 
     def copies(self) -> list[Saved]:
         """Return the copies of overwritten values."""
@@ -256,15 +288,14 @@ class Record(Sequence[Entry]):
     def launches_of(self, special: Specialization) -> tuple[list[int], list[tuple[Any, ...]]]:
         """Return the places of a kernel's launches, and their arguments."""
         # Not by `_numbers`, which a record that has waited for the next one lacks.
-        numbers = (k for k, (known, _) in enumerate(self._specials) if known is special)
-        number = next(numbers, _NO_ROW)
+        numbers = [k for k, (known, _) in enumerate(self._specials) if known is special]
         # Of plain launches the arguments themselves are kept: no entry is made.
         places: list[int] = []
         rows: list[tuple[Any, ...]] = []
-        if number != _NO_ROW:
-            places = np.flatnonzero(np.asarray(self._kernels) == number).tolist()
+        if numbers:
+            places = np.flatnonzero(np.isin(np.asarray(self._kernels), numbers)).tolist()
             rows = [self._things[k] for k in places]
-            if self._specials[number][1]:
+            if self._specials[numbers[0]][1]:
                 rows = [(a,) for a in rows]
         for k in self._firsts:
             entry = self._things[k]
@@ -283,6 +314,24 @@ class Record(Sequence[Entry]):
         if made is None:
             made = self._first_entries = [self[k] for k in self._firsts]
         return iter(made)
+
+
+def fields_among(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the numbers of the fields among the arguments of a launch."""
+    return tuple([a.number for a in args if a.__class__ is Field])
+
+
+def _row_key(special: Specialization, args: tuple[Any, ...]) -> Any:
+    """Return what has a number of its own in the column of kernels."""
+    return (special, fields_among(args)) if special.arguments.arrays else special
+
+
+def _weakly(a: Any) -> Any:
+    return weakref.ref(a) if a.__class__ is Field else a
+
+
+def _strongly(a: Any) -> Any:
+    return a() if a.__class__ is weakref.ref else a
 
 
 def _of_kernel(entry: Launched, special: Specialization) -> Launched:

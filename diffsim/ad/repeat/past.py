@@ -117,8 +117,9 @@ class Past:
         copies = record.copies()
         self.copied = sum(copy.data.nbytes for copy in copies)
         self.bytes = spare.bytes + self.copied
-        self.is_plain = record.is_plain and whole
         self.is_native = bool(copies) or len(record) >= SHORT
+        # Into a native program fields are compiled as the last recording had them.
+        self.is_plain = record.is_plain and whole and not (self.is_native and record.takes_fields)
         # What may not go: the kernels first, then what these need, each once.
         needed = [*fields_of(record.firsts()), *fields, *chain(*record.alive.values())]
         self.used: list[Any] = [*record.alive, *{id(thing): thing for thing in needed}.values()]

@@ -138,7 +138,7 @@ class Repetition:
         number, known = kernels[k], self._entries[k]
         if number >= 0:
             found, single = self._specials[number]
-            if found is not special:
+            if found is not special or known is None:  # `Record.blank`
                 return False
             if single:
                 a = args[0]

@@ -37,6 +37,7 @@ class Rewriting:
 
     __slots__ = (
         "_entries",
+        "_fields",
         "_kernels",
         "_looks",
         "_specials",
@@ -55,6 +56,7 @@ class Rewriting:
         self.differs = False
         self._looks = past.known is not None and past.known.by_arguments
         self._kernels, self._entries, self._times, self._specials = past.record.columns()
+        self._fields = past.record.fields_by_number()
 
     # ---- events; False: it differs, and is to be recorded
 
@@ -69,9 +71,8 @@ class Rewriting:
         found, single = self._specials[number]
         if found is not special:
             return False
-        for a in args:
-            if a.__class__ not in NUMBERS:
-                return False
+        if not is_combination(args, self._fields[number]):
+            return False
         if self._looks:
             self._compare(args, (entries[k],) if single else entries[k])
         entries[k] = args[0] if single else args
@@ -148,3 +149,16 @@ class Rewriting:
             self.past.record.base = self.start
             record.take_over(self.past.record)
         return []
+
+
+def is_combination(args: tuple[Any, ...], fields: tuple[int, ...]) -> bool:
+    """Return whether arguments are numbers and these fields, in this order."""
+    at = 0
+    for a in args:
+        if a.__class__ is Field:
+            if at == len(fields) or a.number != fields[at]:
+                return False
+            at += 1
+        elif a.__class__ not in NUMBERS:
+            return False
+    return at == len(fields)

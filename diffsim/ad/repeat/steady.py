@@ -18,7 +18,7 @@ from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.record.record import Record
 from diffsim.ad.repeat.known import Known
 from diffsim.ad.repeat.past import MOST, NUMBERS, SMALL, Key, Past, at_drop
-from diffsim.ad.repeat.rewriting import Rewriting
+from diffsim.ad.repeat.rewriting import Rewriting, is_combination
 from diffsim.ad.reverse.seeds import set_number
 from diffsim.backends.native.pool import closed
 from diffsim.runtime.fields.adjoints import clear_gradients, is_plain_number
@@ -55,6 +55,7 @@ class Steady(Folded):
 
     __slots__ = (
         "_count",
+        "_fields",
         "_held",
         "_is_disturbed",
         "_kernels",
@@ -107,6 +108,7 @@ class Steady(Folded):
         self._refs = [weakref.ref(special) for special, _ in record.columns()[3]]
         self._single = [single for _, single in record.columns()[3]]
         self._kernels, self._things, self._times, self._specials = record.columns()
+        self._fields = record.fields_by_number()
 
     # ---- from one tape of the line to the next one
 
@@ -117,6 +119,8 @@ class Steady(Folded):
         if record is None or past.bytes > _MOST_BYTES or not isinstance(known, Known):
             return None
         if not record.is_plain or known.by_arguments or not known.suffices(record, loss):
+            return None
+        if past.is_native and not past.is_plain:
             return None
         made = cls(key, past, record, known)
         if is_plain_number(loss) and loss.adjoint is not None and is_plain_number(loss.adjoint):
@@ -130,6 +134,7 @@ class Steady(Folded):
             self.stage, self._held = WAITING, ()
             if self.past.native is None:
                 self._specials.clear()
+                self.record.blank()
             else:
                 self.past.native.weaken()
                 self.record.weaken()
@@ -185,9 +190,10 @@ class Steady(Folded):
         """Write a launch over the one at its place, if it is one of the same kernel."""
         k = self.at
         if k < self._count and not seed and self._unfolded is None:
-            found, single = self._specials[self._kernels[k]]
-            if found is special:
-                for a in args:
+            number = self._kernels[k]
+            (found, single), fields = self._specials[number], self._fields[number]
+            if found is special and (not fields or is_combination(args, fields)):
+                for a in () if fields else args:
                     if a.__class__ not in NUMBERS:
                         break
                 else:
