@@ -14,10 +14,12 @@ from diffsim.ir.nodes import Kernel
 from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
+from diffsim.passes.forms.branches_again import keep_for_later_branches
 from diffsim.passes.forms.interiors import split_interiors
 from diffsim.passes.forms.joined_ranges import join_ranges
 from diffsim.passes.forms.loop_order import order_loops
 from diffsim.passes.forms.merged_nests import merge_nests
+from diffsim.passes.forms.merged_updates import merge_updates
 from diffsim.passes.forms.scalar_replacement import replace_by_values
 from diffsim.passes.forms.unrolled_loops import unroll_short_loops
 from diffsim.passes.instrument.bounds import check_bounds
@@ -70,13 +72,15 @@ LOWER: Stages = (
     # Unrolled before sums are hoisted: each iteration's is one of the outer loop.
     ("scalarize", lambda k: unroll_short_loops(scalarize(k))),
     # Before `demote_atomics`: a hoisted sum changes which elements the lanes update one by one.
-    ("reductions", lambda k: hoist_reductions(k, in_lanes=True)),
+    # Merged after the gather, which knows additions one by one.
+    ("reductions", lambda k: hoist_reductions(merge_updates(k), in_lanes=True)),
     ("demote_atomics", demote_atomics),
     # After it: only an exclusive update may be turned into a store.
     ("forward_clears", forward_clears),
     # After both, which know updates and not loads and stores in their place.
     ("scalar_replacement", replace_by_values),
-    ("dce", eliminate_dead_code),
+    # The operands of what is kept are dead in the later branch.
+    ("dce", lambda k: eliminate_dead_code(keep_for_later_branches(k))),
     # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
     SPARSE[1],
     ("join_ranges", join_ranges),

@@ -1,9 +1,12 @@
 """Random kernels whose lanes load, store and add to the same few elements again and again.
 
 In straight code, branches and loops; elements whose indices differ by constants, by numbers from a table,
-or not at all. All numbers are whole and small, so what compiled lanes compute, and their gradient, is
-compared bit by bit with the interpreter. The rules are lifted: the adjoint of a program that overwrites what
-it read need not be its gradient, but is code like any other.
+or not at all. Branches on the same conditions compute the same roots and quotients of them; what comes of all
+branches is squared at the end, so that the adjoint runs them again.
+
+All numbers are small multiples of 1/16, so what compiled lanes compute, and their gradient, is compared bit
+by bit with the interpreter. The rules are lifted: the adjoint of a program that overwrites what it read need
+not be its gradient, but is code like any other.
 """
 
 import linecache
@@ -30,7 +33,9 @@ class Maker:
 
     def text(self):
         self.put(2, "k = at[i]")
+        self.put(2, "far = 1.0")
         self.statements(2, self.r.randint(5, 16))
+        self.put(2, "p[i, 7] += far * far")
         return "\n".join(self.lines) + "\n"
 
     def put(self, depth, line):
@@ -43,15 +48,22 @@ class Maker:
         row = {"q": "k", "g": "k", "s": "0"}.get(name, "i")
         return f"{name}[{row}, {column}]"
 
+    def slow(self):
+        """A root or a quotient of what no lane changes, whose derivative is exact, too."""
+        place = self.place("qx")
+        return self.r.choice([f"ds.sqrt({place} * {place})", f"{place} / (1.0 + k % 2)"])
+
     def statements(self, depth, count):
         for _ in range(count):
             kind = self.r.random()
-            if kind < 0.35:
+            if kind < 0.12:
+                self.put(depth, f"far = far + {self.slow()} - {self.place('qx')}")
+            elif kind < 0.4:
                 name = f"t{len(self.lines)}"
                 terms = [f"{self.r.randint(-1, 2)} * {self.place('ppvqx')}" for _ in range(2)]
                 self.put(depth, f"{name} = {' + '.join([*terms, self.r.choice(self.values)])}")
                 self.values.append(name)
-            elif kind < 0.85 or depth > 3:
+            elif kind < 0.82 or depth > 3:
                 sign = self.r.choice(["+=", "+=", "+=", "="])
                 place = self.place("pppvgs") if sign == "+=" else self.place("pv")
                 self.put(depth, f"{place} {sign} {self.r.choice(self.values)}")

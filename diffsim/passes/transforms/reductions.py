@@ -101,19 +101,99 @@ def _partial(a: Atomic) -> _Carried:
     return _Carried(t, _COMBINE[a.op], identity(a.op, t))
 
 
-def _key(s: Atomic) -> Key:
+def element_key(s: Atomic) -> Key:
+    """Return what updates of one element with one operation have in common."""
     # Constants compare by identity in the IR; here equal numbers mean the same element.
     index = tuple((i.type, i.value) if isinstance(i, Const) else i for i in s.index)
     return s.op, s.mem, index
 
 
-class _Hoister:
-    """Hoists reductions in the tasks of one kernel, innermost loops first."""
+class Extraction:
+    """Takes updates out of blocks and their branches."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.builder = Builder(kernel.span)
         self.results: dict[If, dict[Key, Value]] = {}
         """The branches that update elements behind loops, and with what."""
+
+    def merged(self, stmts: list[Stmt], found: dict[Key, Atomic]) -> list[Stmt]:
+        """Return statements that update each of these elements once, at their end.
+
+        `found`: one update of each element, which always runs.
+        """
+        block, sums = self.extract(Block(stmts), {k: _partial(a) for k, a in found.items()}, {})
+        return [*block.stmts, *(s for k, a in found.items() for s in self.update(a, sums[k]))]
+
+    def update(self, a: Atomic, total: Value) -> list[Stmt]:
+        """Return an update like `a`, with what several amount to."""
+        b = self.builder
+        b.span = a.span
+        # Still an atomic: other lanes may update the element. `demote_atomics` decides about that next.
+        with b, b.block() as made:
+            value = b.cast(total, a.value.type.scalar)
+        made.append(Atomic(None, a.op, a.mem, a.index, value, a.span, False, a.origin))
+        return made
+
+    def extract(
+        self, block: Block, carried: dict[Key, _Carried], whether: dict[Key, Key]
+    ) -> tuple[Block, dict[Key, Value]]:
+        """Return the block without these atomics, and for each what its updates amount to.
+
+        Args:
+            block: with the loops inside done.
+            carried: what is carried for each element, and for each condition.
+            whether: the conditions that are asked for of elements.
+        """
+        sums: dict[Key, Value] = {}
+        b = self.builder
+        outer = b.stmts
+        done: list[Stmt] = []
+        b.stmts = done
+
+        def collect(key: Key, v: Value) -> None:
+            # Two updates of one element in an iteration are combined first: one carried value for each
+            # element.
+            sums[key] = v if key not in sums else b.named(carried[key].combine, sums[key], v)
+
+        for s in block.stmts:
+            if isinstance(s, Atomic) and s.out is None and element_key(s) in carried:
+                b.span = s.span
+                collect(element_key(s), b.cast(s.value, carried[element_key(s)].type))
+                if element_key(s) in whether:
+                    sums[whether[element_key(s)]] = _TRUE
+            elif isinstance(s, If) and carried.keys() >= self.results.get(s, _OTHERS).keys():
+                # A loop that made no update has found the neutral element.
+                b.span = s.span
+                results = self.results[s]
+                for k, v in results.items():
+                    collect(k, b.cast(v, carried[k].type))
+                for k in dict.fromkeys(whether[k] for k in results if k in whether):
+                    collect(k, s.cond)
+            elif isinstance(s, If):
+                then, then_sums = self.extract(s.then, carried, whether)
+                orelse, else_sums = self.extract(s.orelse, carried, whether)
+                # A branch hands out what it would have added, and the other side the neutral element.
+                keys = [k for k in carried if k in then_sums or k in else_sums]
+                made = [Value(carried[k].type) for k in keys]
+                then, orelse = (
+                    Block(
+                        side.stmts,
+                        (*side.yields, *(have.get(k) or carried[k].start for k in keys)),
+                    )
+                    for side, have in ((then, then_sums), (orelse, else_sums))
+                )
+                done.append(If(s.cond, then, orelse, (*s.outs, *made), s.span))
+                b.span = s.span
+                for k, v in zip(keys, made, strict=True):
+                    collect(k, v)
+            else:
+                done.append(s)
+        b.stmts = outer
+        return Block(done, block.yields), sums
+
+
+class _Hoister(Extraction):
+    """Hoists reductions in the tasks of one kernel, innermost loops first."""
 
     def task(self, task: Task) -> Task:
         """Return a task with its loops' reductions hoisted, and its own made out of what all lanes update."""
@@ -193,11 +273,7 @@ class _Hoister:
         b, sure = self.builder, list[Stmt]()
         guarded: dict[Key | None, tuple[list[Stmt], dict[Key, Value]]] = {}
         for k, a in found.items():
-            b.span = a.span
-            # Still an atomic: other lanes may update the element. `demote_atomics` decides about that next.
-            with b, b.block() as stored:
-                total = b.cast(results[k], a.value.type.scalar)
-            stored.append(Atomic(None, a.op, a.mem, a.index, total, a.span, False, a.origin))
+            stored = self.update(a, results[k])
             if _always_exists(a):
                 sure += stored
             else:
@@ -220,63 +296,6 @@ class _Hoister:
             sure.append(branch)
         return sure
 
-    def extract(
-        self, block: Block, carried: dict[Key, _Carried], whether: dict[Key, Key]
-    ) -> tuple[Block, dict[Key, Value]]:
-        """Return the block without these atomics, and for each what its updates amount to.
-
-        Args:
-            block: with the loops inside done.
-            carried: what is carried for each element, and for each condition.
-            whether: the conditions that are asked for of elements.
-        """
-        sums: dict[Key, Value] = {}
-        b = self.builder
-        outer = b.stmts
-        done: list[Stmt] = []
-        b.stmts = done
-
-        def collect(key: Key, v: Value) -> None:
-            # Two updates of one element in an iteration are combined first: one carried value for each
-            # element.
-            sums[key] = v if key not in sums else b.named(carried[key].combine, sums[key], v)
-
-        for s in block.stmts:
-            if isinstance(s, Atomic) and s.out is None and _key(s) in carried:
-                b.span = s.span
-                collect(_key(s), b.cast(s.value, carried[_key(s)].type))
-                if _key(s) in whether:
-                    sums[whether[_key(s)]] = _TRUE
-            elif isinstance(s, If) and carried.keys() >= self.results.get(s, _OTHERS).keys():
-                # A loop that made no update has found the neutral element.
-                b.span = s.span
-                results = self.results[s]
-                for k, v in results.items():
-                    collect(k, b.cast(v, carried[k].type))
-                for k in dict.fromkeys(whether[k] for k in results if k in whether):
-                    collect(k, s.cond)
-            elif isinstance(s, If):
-                then, then_sums = self.extract(s.then, carried, whether)
-                orelse, else_sums = self.extract(s.orelse, carried, whether)
-                # A branch hands out what it would have added, and the other side the neutral element.
-                keys = [k for k in carried if k in then_sums or k in else_sums]
-                made = [Value(carried[k].type) for k in keys]
-                then, orelse = (
-                    Block(
-                        side.stmts,
-                        (*side.yields, *(have.get(k) or carried[k].start for k in keys)),
-                    )
-                    for side, have in ((then, then_sums), (orelse, else_sums))
-                )
-                done.append(If(s.cond, then, orelse, (*s.outs, *made), s.span))
-                b.span = s.span
-                for k, v in zip(keys, made, strict=True):
-                    collect(k, v)
-            else:
-                done.append(s)
-        b.stmts = outer
-        return Block(done, block.yields), sums
-
 
 def _conditions(body: Block, found: dict[Key, Atomic], *, enters: bool) -> dict[Key, Key]:
     """Return for each element that may not exist what stands for whether it was updated.
@@ -286,8 +305,8 @@ def _conditions(body: Block, found: dict[Key, Atomic], *, enters: bool) -> dict[
     """
     branches: dict[Key, list[int]] = {}
     for s, _, number in _outside_loops(body):
-        if isinstance(s, Atomic) and s.out is None and _key(s) in found:
-            branches.setdefault(_key(s), []).append(number)
+        if isinstance(s, Atomic) and s.out is None and element_key(s) in found:
+            branches.setdefault(element_key(s), []).append(number)
     names = {tuple(numbers): k for k, numbers in branches.items()}
     return {
         k: ("or", a.mem, names[tuple(branches[k])])
@@ -385,7 +404,7 @@ def _candidates(body: Block, inside: set[Value], *, branches: bool = True) -> di
             and not any(i in inside for i in s.index)
             and (always or branches or _always_exists(s))
         ):
-            found.setdefault(_key(s), s)
+            found.setdefault(element_key(s), s)
     if not found:
         return found
     # A load, a store or another kind of update of the memory might see the element before the loop's
