@@ -115,6 +115,27 @@ def test_struct_parameters_are_locals():
     assert given == pair(one=Ball(at=[1, 2], mass=3), n=4)
 
 
+LOOPS = [
+    "for b in (P(s), P(1.0)):\n        b.m += 1\n        r += b.m",
+    "for k, b in enumerate((P(s), P(2.0))):\n        for j in range(3):\n            b.m += k * j\n"
+    "        r = 2 * r + b.m",
+    "for b in [P(s), P(1.0), P(4.0)]:\n        if b.m > 1.2:\n            break\n        b.m *= 2\n"
+    "        r += b.m\n    else:\n        r += 100",
+    "b = P(s)\n    r = 10 * sum([b.m for b in (P(1.0), P(2.0))])\n    r += b.m",
+]
+
+
+@pytest.mark.parametrize("text", LOOPS)
+def test_loops_over_structs(text):
+    """The target is a local struct, and not the one of that name around a comprehension."""
+    space = {"ds": ds, "P": ds.types.struct(m=ds.f64)}
+    function = f"def k(s: ds.f64) -> ds.f64:\n    r = 0.0 * s\n    {text}\n    return r\n"
+    make(function, python := dict(space))
+    make("@ds.kernel\n" + function, space)
+    for s in (0.5, 1.5):
+        assert space["k"](s) == pytest.approx(python["k"](s), rel=1e-6)
+
+
 WRITES = [
     "for i in F[0]:\n        F[1][i] = F[0][i] + i",
     "for i in N['a'][1]:\n        for j in range(2):\n            N['a'][1][i] = F[0][i] + i",

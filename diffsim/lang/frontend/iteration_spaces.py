@@ -14,9 +14,9 @@ from diffsim.ir.sparse import Place
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.functions import containers, sequences
+from diffsim.lang.frontend.functions import containers, sequences, structs
 from diffsim.lang.frontend.operators import folding
-from diffsim.lang.frontend.values import Evaluated, holds_fields
+from diffsim.lang.frontend.values import Evaluated, StructValue, holds_fields
 from diffsim.lang.host.field_like import (
     FieldLike,
     is_any_field,
@@ -417,7 +417,11 @@ def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> No
         # The name of the target, for readable IR.
         if isinstance(item, Value) and not item.hint and not isinstance(item, Const):
             item.hint = target.id
-        cx.env[target.id] = item
+        # A struct is a local that may change, as a number is.
+        if isinstance(item, StructValue):
+            structs.spread(cx.env, target.id, item)
+        else:
+            cx.env[target.id] = item
         return
     if not isinstance(target, (ast.Tuple, ast.List)):
         raise cx.syntax(

@@ -25,7 +25,14 @@ from diffsim.lang.frontend import (
     partial_assignments,
     tasks,
 )
-from diffsim.lang.frontend.context import BREAK, CONTINUE, RESULT, RETURN, TranslationContext
+from diffsim.lang.frontend.context import (
+    BREAK,
+    CONTINUE,
+    RESULT,
+    RETURN,
+    TranslationContext,
+    with_members,
+)
 from diffsim.lang.frontend.expressions import condition, expr
 from diffsim.lang.frontend.functions import by_reference, printing
 from diffsim.lang.frontend.regions import for_region, if_region, keep_type, while_region
@@ -257,7 +264,8 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
     """Unroll `for ... in ds.static(...)`: translate the body once per item."""
     # The flags of the loop around are set aside: a break here leaves this loop only.
     saved = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
-    outer = {n: cx.env[n] for n in (*saved, BREAK, CONTINUE) if n in cx.env}
+    before = (*with_members(cx.env, saved), BREAK, CONTINUE)
+    outer = {n: cx.env[n] for n in before if n in cx.env}
     cx.env.update({BREAK: False, CONTINUE: False})
 
     def iteration(item: Evaluated) -> None:
@@ -280,7 +288,7 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
         else:
             _guard_rest(cx, stop, functools.partial(iteration, item), node)
     cx.unrolled.pop()
-    for n in (*saved, BREAK, CONTINUE):
+    for n in (*with_members(cx.env, saved), BREAK, CONTINUE):
         cx.env.pop(n, None)
     cx.env.update(outer)
 

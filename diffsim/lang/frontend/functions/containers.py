@@ -18,7 +18,7 @@ from diffsim.errors import KernelNameError
 from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import bool_
 from diffsim.lang.frontend import expressions, iteration_spaces
-from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.context import TranslationContext, with_members
 from diffsim.lang.frontend.operators import composites, folding
 from diffsim.lang.frontend.values import Evaluated, KernelDict, PythonObject, holds_value
 from diffsim.lang.host.field_like import is_field
@@ -158,7 +158,7 @@ def comprehension(
     # As in Python, the targets' names are local to the comprehension.
     targets = [n for g in node.generators for n in ast.walk(g.target)]
     names = [n.id for n in targets if isinstance(n, ast.Name)]
-    saved = {n: cx.env[n] for n in names if n in cx.env}
+    saved = {n: cx.env[n] for n in with_members(cx.env, names) if n in cx.env}
 
     def element() -> None:
         # Python 3.15 has `[*row for row in rows]` and `{**part for part in parts}`, which has no value.
@@ -171,7 +171,7 @@ def comprehension(
             made.append((_key(cx, node.key), expressions.expr(cx, value)))
 
     _generate(cx, node, 0, element)
-    for name in names:
+    for name in with_members(cx.env, names):
         cx.env.pop(name, None)
     cx.env.update(saved)
     return KernelDict(made) if isinstance(node, ast.DictComp) else made
