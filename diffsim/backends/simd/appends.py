@@ -21,7 +21,7 @@ from diffsim.backends.native.jit import Jit
 from diffsim.backends.simd.simd import SimdLowering, is_cheap
 from diffsim.backends.simd.simd_blocks import first_lanes
 from diffsim.backends.simd.simd_values import Index
-from diffsim.ir.nodes import Block, For, If, Let, Stmt, Store, Task, Value
+from diffsim.ir.nodes import Block, Const, For, If, Let, Stmt, Store, Task, Value
 from diffsim.ir.schedules import Appends
 from diffsim.ir.traversal import outs, statements
 from diffsim.ir.types import i64
@@ -71,6 +71,8 @@ class _Iterations(SimdLowering):
         self.groups = {s: group for group in appends.neighbours for s in group.accesses}
         self.slots: dict[Value, str] = {}
         """Where the counters are."""
+        self.asked: dict[Value, str] = {}
+        """For conditions that a branch has found: whether a lane has taken that branch."""
 
     def enter(self, body: FunctionLowering) -> None:
         """Continue where the scalar code is."""
@@ -80,6 +82,7 @@ class _Iterations(SimdLowering):
         self.exit_branch, self.scope = body.exit_branch, body.scope
         self.indices = [{}]
         self.lane_names.clear()
+        self.asked.clear()
 
     def leave(self, body: FunctionLowering) -> None:
         """Let the scalar code continue here; it knows no value of the iterations."""
@@ -157,10 +160,17 @@ class _Iterations(SimdLowering):
         first = self.assign(f"xor {word} {self.assign(f'trunc i64 {wide} to {word}')}, -1")
         return self.assign(f"bitcast {word} {first} to {self.vector('i1')}")
 
-    def runs_untested(self, block: Block) -> bool:
-        """Whether a branch runs without a test for active lanes: a wrong guess costs more than a store."""
-        rest = [s for s in block.stmts if not (isinstance(s, Store) and s in self.appends.stores)]
-        return is_cheap(Block(rest))
+    def test_before(self, s: If, block: Block) -> str:
+        rest = [x for x in block.stmts if not (isinstance(x, Store) and x in self.appends.stores)]
+        if is_cheap(Block(rest)):
+            # A wrong guess costs more than storing nothing. But where no lane has taken the branch that found
+            # the condition, none takes this one: LLVM makes one jump of both.
+            return self.asked.get(s.cond, "") if block is s.then else ""
+        some = super().test_before(s, block)
+        if block is s.then:
+            nothing = zip(s.outs, s.orelse.yields, strict=True)
+            self.asked |= {out: some for out, v in nothing if isinstance(v, Const) and not v.value}
+        return some
 
 
 def _width(appends: Appends, jit: Jit) -> int:

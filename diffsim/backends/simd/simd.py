@@ -283,23 +283,23 @@ class SimdLowering(SimdValues):
                 every = self.splat("i1", "true", hoist=True)
                 taken = self.assign(f"xor {self.vector('i1')} {cond}, {every}")
             self.mask = self.both(outer, taken)
-            if self.runs_untested(block):
+            some = self.test_before(s, block)
+            if some:
+                results.append(self._side(s, block, some))
+            else:
                 self.block(block)
                 results.append(
                     [self.name_for(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
                 )
-            else:
-                results.append(self._side(s, block))
             self.mask = outer
         for out, a, b in zip(s.outs, *results, strict=True):
             self.names[out] = self.choose(cond, out, a, b)
 
-    def runs_untested(self, block: Block) -> bool:
-        """Whether a branch runs without a test for active lanes."""
-        return is_cheap(block)
+    def test_before(self, s: If, block: Block) -> str:
+        """Emit whether a lane takes a branch; "": it runs without a test."""
+        return "" if is_cheap(block) else self.any_lane(self.mask)
 
-    def _side(self, s: If, block: Block) -> list[str]:
-        some = self.any_lane(self.mask)
+    def _side(self, s: If, block: Block, some: str) -> list[str]:
         before = self.label
         side, after = self.new_label("side"), self.new_label("end")
         self.emit(f"br i1 {some}, label %{side}, label %{after}")
