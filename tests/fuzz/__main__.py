@@ -39,6 +39,7 @@ from tests.fuzz import (
     halves,
     hessians,
     launches,
+    lookups,
     near_lanes,
     neighbours,
     nested,
@@ -128,6 +129,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return arrays.make(seed), [("arrays", functools.partial(arrays.verdict, seed=seed))]
     if seed % 32 == 13:
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
+    if seed % 64 == 19:
+        return lookups.make(seed), [("lookups", functools.partial(lookups.verdict, seed=seed))]
     if seed % 32 == 19:
         return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
     if seed % 32 == 27:

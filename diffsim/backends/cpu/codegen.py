@@ -39,7 +39,7 @@ from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL, ParameterBlock
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import MATH, Jit
-from diffsim.backends.simd import lane_offsets
+from diffsim.backends.simd import lane_offsets, lookups
 from diffsim.backends.simd.appends import AppendingLowering
 from diffsim.backends.simd.simd import SimdLowering
 from diffsim.backends.simd.simd_blocks import run_blocks
@@ -153,7 +153,9 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     if isinstance(body, SimdLowering):
         packed_copies.find(body, k, task)
         body.groups = {s: group for group in task.neighbours for s in group.accesses}
-        body.wanted = lane_offsets.wanted_integers(body, task.neighbours)
+        body.looks_up = width == lookups.LANES and lookups.only_lookups(task, jit_of(module))
+        if not body.looks_up:
+            body.wanted = lane_offsets.wanted_integers(body, task.neighbours)
     if isinstance(body, (SimdLowering, AppendingLowering)):
         body.open_preamble()
     # The number of copies is bounded, so a chunk with copies may be longer than any other

@@ -484,6 +484,11 @@ class Jit:
         return 256 if self._host.get("avx2") else 128
 
     @property
+    def looks_up_bytes(self) -> bool:
+        """Return whether the CPU looks up 64 bytes at once in a table of 128 (AVX-512 VBMI)."""
+        return bool(self._host.get("avx512vbmi") and self._host.get("avx512bw"))
+
+    @property
     def vector_registers(self) -> int:
         """Return the number of vector registers."""
         return 32 if self._host.get("avx512f") or platform.machine() == "aarch64" else 16

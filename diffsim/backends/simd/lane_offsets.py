@@ -19,10 +19,11 @@ def wanted_integers(body: SimdValues, groups: tuple[Neighbours, ...]) -> set[Val
     found: set[Value] = set()
     while waiting:
         v = waiting.pop()
-        if v in body.divergent and v not in found:
+        # A float that was rounded to an integer is taken out of no vector.
+        if v in body.divergent and v not in found and v.type.is_int:
             found.add(v)
             let = body.made_by.get(v)
-            waiting += let.args if let is not None and v.type.is_int else ()
+            waiting += let.args if let is not None else ()
     return {v for v in found if v not in body.made_by}
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
 from diffsim.backends.llvm.module import memory_type
-from diffsim.backends.simd import lane_loops, lane_offsets, neighbours
+from diffsim.backends.simd import lane_loops, lane_offsets, lookups, neighbours
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import (
     Alloca,
@@ -73,6 +73,10 @@ class SimdLowering(SimdValues):
         group = self.groups.get(s)
         if group is None:
             return False
+        if self.looks_up and group.step is None:
+            if s is group.accesses[0]:
+                lookups.look_up(self, group)
+            return True
         if s is group.accesses[0]:
             self.places[group] = (
                 neighbours.find_place(self, group) if neighbours.may_join(self, group) else None

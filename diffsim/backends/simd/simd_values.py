@@ -57,6 +57,10 @@ class SimdValues(FunctionLowering):
         """Where the elements of such a group are, once its first access is reached; None: it is none here."""
         self.fewer_lanes = "", ""
         """In a last block of fewer lanes, which are its first ones: their mask and their number."""
+        self.looks_up = False
+        """Whether all such accesses are lookups in tables that registers hold (`lookups.py`)."""
+        self.tables: dict[Mem, list[list[str]]] = {}
+        """The registers of each."""
         self.wanted: set[Value] = set()
         """Integers that are loaded as scalars too (`lane_offsets.py`)."""
         self.lane_names: dict[Value, list[str]] = {}
@@ -78,6 +82,7 @@ class SimdValues(FunctionLowering):
         made = type(self)(self.module, lines, self.task, self.lanes, self.jit)
         made.mask = self.mask
         made.packed = self.packed
+        made.looks_up = self.looks_up
         return made
 
     # ---- values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diffsim.backends.native.jit import Jit
+from diffsim.backends.simd.lookups import only_lookups
 from diffsim.ir.nodes import (
     Block,
     Const,
@@ -30,7 +31,9 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
                 bits = max(bits, v.type.scalar.bits)
     lanes = jit.vector_bits // bits
     fit = jit.vector_registers // _register_pressure(task.body, task.simd)
-    if _has_work_enough(task):
+    if bits == 32 and only_lookups(task, jit):
+        fit = 4
+    elif _has_work_enough(task):
         fit = 1
     lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
     extent = _extent(task)
