@@ -43,11 +43,13 @@ Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
 
 
-def _gather(kernel: Kernel, *, is_gpu: bool) -> Kernel:
+def _gather(kernel: Kernel, *, is_gpu: bool, has_masks: bool = True) -> Kernel:
     """Scatter to gather, in the interior of boxes too, and eliminate what is no longer needed."""
     # A GPU's threads take remainders at no cost, and each part is a launch: only atomics cost more.
     kernel, rims = split_interiors(inline_bodies(kernel), only_updates=is_gpu)
-    return eliminate_dead_code(scatter_to_gather(kernel, allow_lag=not is_gpu, rims=rims))
+    return eliminate_dead_code(
+        scatter_to_gather(kernel, allow_lag=not is_gpu, colors=has_masks and not is_gpu, rims=rims)
+    )
 
 
 # Before reversal: the adjoint then meets no Gradient statement, reverses nothing that is dead, and finds
@@ -113,6 +115,12 @@ LOWER_CUDA: Stages = (
     ("mark_uniform", mark_uniform),
 )
 
+_WITHOUT_MASKS: Stages = (
+    ("scatter_to_gather", lambda k: _gather(k, is_gpu=False, has_masks=False)),
+    ("vectorize", lambda k: vectorize(k, has_masks=False)),
+)
+"""Stages of their own for CPUs where a store of some lanes takes longer than one of all."""
+
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(inline_bodies(k))), *LOWER)
 
 INTERPRETED: Stages = SPARSE
@@ -127,7 +135,8 @@ def lower(*, debug: bool, deterministic: bool, has_masks: bool = True) -> Stages
     """Return the stages on the way to the CPU's backend; `has_masks`: see `vectorize`."""
     stages = LOWER_DEBUG if debug else LOWER
     if not has_masks:
-        stages = (*stages[:-1], ("vectorize", lambda k: vectorize(k, has_masks=False)))
+        others = dict(_WITHOUT_MASKS)
+        stages = tuple((name, others.get(name, stage)) for name, stage in stages)
     # `vectorize` judges the task as it finally is, so it stays last.
     return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages
 

@@ -1,7 +1,8 @@
 """Random kernels whose lanes share elements with near lanes, on several threads, and the interpreter.
 
-Sweeps in place, masks, steps of two, inner loops, components, several memories, minima: the numbers are small
-whole ones, so sums are exact in any order. Chunks are short, so that small fields have many seams.
+Sweeps in place and in colours, masks, steps of two, inner loops, components, several memories, minima: the
+numbers are small whole ones, so sums are exact in any order. Chunks are short, so that small fields have many
+seams.
 """
 
 import linecache
@@ -52,8 +53,37 @@ class Maker:
         loops = [line for _ in range(self.r.choice([1, 1, 2])) for line in self.loop()]
         return "@ds.kernel\ndef run(n: ds.i32, lo: ds.i32, hi: ds.i32):\n" + "\n".join(loops) + "\n"
 
+    def colors(self):
+        """A sweep in place over cells of one colour, each of which reads cells of others."""
+        r = self.r
+        period = r.choice([2, 2, 2, 4, 3, 8])
+        while True:
+            a, b = r.choice([1, -1, 2, 3, 0, 5]), r.choice([1, 1, -1, 3, 2, 0])
+            near = [(p, q) for p in range(-2, 3) for q in range(-2, 3) if (a * p + b * q) % period]
+            if near:
+                break
+        lo, hi = r.choice([("lo", "hi"), ("3", "30"), ("6", "6"), ("4", "n + 9"), ("n", "hi")])
+        color = r.choice([f"n % {period}", "0", "1", "n - 3", f"(lo + n) % {period}"])
+        rest = r.choice(["", "", f" + {r.randint(1, 9)}"])
+        same = "!=" if period == 2 and color != "n - 3" and r.random() < 0.2 else "=="
+        terms = [f"2 * w[i + {p}, j + {q}]" for p, q in r.choices(near, k=r.randint(1, 5))]
+        terms += r.sample(["w[i, j]", "y[i, j]", "y[i + 1, j]", "w[i, j] * y[i, j + 1]"], 2)
+        value = " - ".join(f"y[i, j + 1] * {t}" if r.random() < 0.2 else t for t in terms)
+        lines = [
+            f"for i, j in ds.ndrange(({lo}, {hi}), (2, {r.choice([3, 5, 12, 30])})):",
+            f"    if ({a} * i + {b} * j{rest}) % {period} {same} {color}:",
+            f"        {r.choice(['w[i, j] =', 'w[i, j] +='])} {value}",
+        ]
+        if r.random() < 0.3:
+            lines.append("        x[i, j] += y[i, j]")
+        if r.random() < 0.3:
+            lines.append(f"    {self.update()}".replace("k", "1"))
+        return ["    " + line.replace("+ -", "- ") for line in lines]
+
     def loop(self):
         r, box = self.r, self.r.random() < 0.7
+        if r.random() < 0.3:
+            return self.colors()
         bounds = r.choice([("lo", "hi"), ("3", "30"), ("6", "6"), ("4", "n + 9"), ("n", "hi")])
         lines = [HEADS[box].format(lo=bounds[0], hi=bounds[1], m=r.choice(["5", "1", "9"]))]
         if not box:

@@ -9,6 +9,7 @@ import diffsim as ds
 from diffsim.ir.nodes import Atomic
 from diffsim.ir.traversal import task_statements
 from diffsim.passes import pipeline
+from tests.support.source import make
 
 
 def atomics(kernel):
@@ -115,6 +116,46 @@ def test_rows_of_one_field(cpu):
         g[t, 2:12] += 0.1 * c
     np.testing.assert_allclose(u.grad.to_numpy()[0], g[0], rtol=1e-13)
     assert not atomics(step)
+
+
+@pytest.mark.parametrize(
+    ("condition", "gathers"),
+    [
+        ("(i + j) % 2 == c % 2", True),
+        ("(i - j) % 2 != 0", True),
+        ("(i + 2 * j) % 8 == c", False),  # what reaches a cell comes from four colours
+        ("(i + j) % 3 == c", False),  # of sums that have wrapped around, neighbours' colours differ
+        ("(i + j) % 4 == 1 or (i - j) % 4 == 9", False),
+    ],
+)
+def test_sweeps_in_colors(cpu, condition, gathers):
+    """Cells of one colour send back to cells of others, which gather where that is proven."""
+    n, color = 20, 1
+    x = ds.field(ds.f64, shape=(n, n), needs_grad=True)
+    names = dict(ds=ds, x=x, n=n)
+    text = f"""
+@ds.kernel
+def sweep(c: ds.i32):
+    for i, j in ds.ndrange((1, n - 1), (1, n - 1)):
+        if {condition}:
+            x[i, j] = 2 * x[i - 1, j] - x[i + 1, j] + 3 * x[i, j - 1] + x[i, j + 1]
+"""
+    make(text, names)
+    sweep = names["sweep"]
+    seed = np.random.default_rng(0).integers(-9, 9, (n, n)).astype(float)
+    x.grad.from_numpy(seed)
+    sweep.grad(color)
+    inside = [(i, j) for i in range(1, n - 1) for j in range(1, n - 1)]
+    cells = [(i, j) for i, j in inside if eval(condition, dict(i=i, j=j, c=color))]
+    want = seed.copy()
+    for i, j in cells:
+        want[i, j] = 0
+    for i, j in cells:
+        for a, b, k in ((-1, 0, 2), (1, 0, -1), (0, -1, 3), (0, 1, 1)):
+            want[i + a, j + b] += k * seed[i, j]
+    np.testing.assert_array_equal(x.grad.to_numpy(), want)
+    lowered = pipeline.run(sweep._only((color,)).derivative.ir, pipeline.LOWER, check=True)
+    assert (len(lowered.tasks) == 6) == gathers
 
 
 def test_left_alone(cpu):

@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Atomic, Block, Const, If, Let, Load, Stmt, Store, Value
+from diffsim.ir.nodes import LEAVES, Atomic, Block, Const, If, Let, Load, Stmt, Store, Value
 from diffsim.ir.traversal import Rewriter, blocks, has_effects, outs, statements, uses
 from diffsim.ir.types import bool_, i64
-from diffsim.passes.analysis.affine import Definitions, Offset, Ranges, truth
+from diffsim.passes.analysis.affine import AffineForms, Definitions, Offset, Ranges, truth
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +121,48 @@ def reads(s: Stmt) -> list[Value]:
             for c in blocks(x):
                 found += c.yields
     return found
+
+
+def color_of(
+    update: Update, shifts: dict[Value, int], forms: AffineForms, defs: Definitions
+) -> tuple[object, ...] | None:
+    """Return the condition of an update in the lane at (axis - shift), in a form that equal ones share.
+
+    Sweeps in colours add where `(i + j) % 2 == color`: lanes that are two apart agree. None: it is another
+    condition, or none, or more than one.
+    """
+    branch = update.computes
+    let = None if branch is None else defs.get(branch.cond)
+    if branch is None or let is None or let.op.name not in ("eq", "ne"):
+        return None
+    made = branch.then.yields[1]
+    if not isinstance(made, Const) or not made.value:
+        return None
+    of, color = let.args
+    mod, same = defs.get(of), _launch_wide(color, defs)
+    # What is compared with must be the same in all lanes.
+    if mod is None or mod.op.name != "mod" or same is None:
+        return None
+    v, n = mod.args
+    # Modulo a power of two, numbers are the same if a sum in the lane has wrapped around.
+    period = int(n.value) if isinstance(n, Const) and not n.type.shape else 0
+    form = forms.form(v)
+    if period < 2 or period & (period - 1) or form is None or v.type.scalar.kind != "i":
+        return None
+    least = form.get(None, 0) - sum(form.get(axis, 0) * shift for axis, shift in shifts.items())
+    terms = frozenset((x, k) for x, k in form.items() if x is not None)
+    return let.op.name, terms, least % period, period, same
+
+
+def _launch_wide(v: Value, defs: Definitions) -> tuple[object, ...] | None:
+    """Return what a number is made of, if all of that is known before the lanes start."""
+    if isinstance(v, LEAVES):
+        return (v.value,) if isinstance(v, Const) else (v,)
+    let = defs.get(v)
+    if let is None:
+        return None
+    parts = [_launch_wide(a, defs) for a in let.args]
+    return None if None in parts else (let.op.name, *parts)
 
 
 def without(body: Block, gone: set[Stmt]) -> Block:

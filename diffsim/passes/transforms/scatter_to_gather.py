@@ -22,6 +22,10 @@ additions were made of, it need not wait for all of them (`Task.lag`).
 Additions in branches are gathered too, as values with a flag that says whether they are made: `if i > 0`
 around x[i - 1]. Where the bounds of the loop tell that all neighbours are inside, the conditions go;
 elsewhere an element is only touched if some lane adds to it.
+
+Sweeps in colours, `if (i + j) % 2 == c`, read and clear in one colour what they add to in the other. The
+dependence test shows that these never meet. All neighbours that add to an element have one condition, so it
+is one branch for their sum, which is a load, an addition and a store: no other lane touches the element.
 """
 
 from __future__ import annotations
@@ -56,16 +60,18 @@ from diffsim.passes.analysis.affine import (
     Element,
     Offset,
     Ranges,
+    affine_forms,
     distance,
     element_of,
     faces_of,
     offset_of,
     shifted,
 )
-from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.analysis.dependence import Access, distances
 from diffsim.passes.analysis.guarded_updates import (
     KnownBranches,
     Update,
+    color_of,
     emit_faces,
     reads,
     updates_of,
@@ -73,6 +79,9 @@ from diffsim.passes.analysis.guarded_updates import (
     without,
 )
 from diffsim.passes.analysis.regions import Region, RegionMap, disjoint, region_of
+
+_MOST_PAIRS = 64
+"""Accesses of a sweep in colours that the dependence test is asked about."""
 
 _Member = tuple[tuple[int, ...], Update]
 _Term = tuple[Value, Value | None]
@@ -94,18 +103,27 @@ class _Group:
 
 
 def scatter_to_gather(
-    kernel: Kernel, *, allow_lag: bool = False, rims: frozenset[Task] = frozenset()
+    kernel: Kernel,
+    *,
+    allow_lag: bool = False,
+    colors: bool = False,
+    rims: frozenset[Task] = frozenset(),
 ) -> Kernel:
     """Return the kernel with neighbour additions gathered by the element instead of scattered by the lane.
 
     Args:
         kernel: any kernel.
         allow_lag: whether the backend makes use of `Task.lag`.
+        colors: whether sweeps in colours gather, too: worth it where vectors have masks.
         rims: tasks so thin that no element has all its neighbours in them, which stay as they are.
     """
     tasks: list[Task] = []
     for task in kernel.tasks:
-        tasks += [task] if task in rims else _Rewriter(kernel, task).tasks(allow_lag=allow_lag)
+        tasks += (
+            [task]
+            if task in rims
+            else _Rewriter(kernel, task, colors=colors).tasks(allow_lag=allow_lag)
+        )
     return kernel.replace(tasks=tuple(tasks))
 
 
@@ -116,16 +134,21 @@ class _Rewriter:
         defs, defined: the op, and the statement at the top of the body, that binds a value.
         faces: the bounds, if they are launch-wide values plus constants.
         order: the position of each statement at the top of the body.
+        number: the same for those in branches, but not in loops, which run again and again.
+        met: what `never_meet` has found, by the first addition of a group.
         writes: see `first_writes`.
     """
 
-    def __init__(self, kernel: Kernel, task: Task) -> None:
+    def __init__(self, kernel: Kernel, task: Task, *, colors: bool) -> None:
         self.task = task
+        self.colors = colors
         self.builder = Builder(kernel.span)
         self.defs: Definitions = {}
         self.faces: list[Offset] | None = None
         self.defined: dict[Value, Stmt] = {}
         self.order: dict[Stmt, int] = {}
+        self.number: dict[Stmt, int] = {}
+        self.met: dict[Stmt, dict[Access, bool]] = {}
         self.writes: dict[Mem, RegionMap[int]] = {}
 
     def tasks(self, *, allow_lag: bool) -> list[Task]:
@@ -148,6 +171,7 @@ class _Rewriter:
             self.order[s] = self.order[computes] = n
             for v in outs(s):
                 self.defined[v] = computes
+        self.count(task.body)
         self.writes = self.first_writes(inside)
         made: list[Task] = []
         gathered: set[Stmt] = set()
@@ -171,6 +195,14 @@ class _Rewriter:
         left = list(without(task.body, gathered).stmts)
         lag = self.lag(group, members, left) if allow_lag else None
         return [*made, task.replace(body=Block(left), lag=lag)]
+
+    def count(self, block: Block) -> None:
+        """Number the statements that run once in a lane, in the order of the text."""
+        for s in block.stmts:
+            self.number[s] = len(self.number)
+            if isinstance(s, If):
+                self.count(s.then)
+                self.count(s.orelse)
 
     def lag(self, group: _Group, members: list[_Member], left: list[Stmt]) -> int | None:
         """Return how far apart along the first axis a gathered sum and a clear of its inputs may be.
@@ -265,9 +297,8 @@ class _Rewriter:
         for s in inside:
             if isinstance(s, (Store, Atomic)):
                 first = found.setdefault(s.mem, {})
-                # A write inside a branch or loop has no number at the top; -1 makes it count as
-                # before everything.
-                region, number = region_of(s, self.defs), self.order.get(s, -1)
+                # A write inside a loop has no number; -1 makes it count as before everything.
+                region, number = region_of(s, self.defs), self.number.get(s, -1)
                 first[region] = min(first.get(region, number), number)
         return {mem: RegionMap(first.items()) for mem, first in found.items()}
 
@@ -288,7 +319,7 @@ class _Rewriter:
                     # neighbours.
                     if isinstance(x, (Store, Atomic, For, While)):
                         return False
-                    if isinstance(x, Load) and not self.unwritten(x, needed, target, group):
+                    if isinstance(x, Load) and not self.unwritten(x, target, group, members):
                         return False
             if work > _MOST_WORK:
                 return False
@@ -307,24 +338,44 @@ class _Rewriter:
                 isinstance(s, (Load, Store, Atomic))
                 and s.mem is group.mem
                 and not self.apart(s, one)
+                and not self.never_meet(s, members)
             ):
                 return False
         return True
 
-    def unwritten(self, load: Load, top: Stmt, target: Region, group: _Group) -> bool:
+    def never_meet(self, s: Access, members: list[_Member]) -> bool:
+        """Whether the lanes of a sweep in colours add to no element that any lane accesses so."""
+        if not self.colors or not self.are_of_one_color(members):
+            return False
+        found = self.met.setdefault(members[0][1].stmt, {})
+        if s not in found:
+            few = len(found) * len(members) < _MOST_PAIRS
+            found[s] = few and all(distances(self.task, s, u.stmt).never for _, u in members)
+        return found[s]
+
+    def are_of_one_color(self, members: list[_Member]) -> bool:
+        """Whether all lanes that add to an element do so under one condition, such as `(i + j) % 2 == c`."""
+        forms, axes = affine_forms(self.task), self.task.axes
+        found = {
+            color_of(u, dict(zip(axes, shift, strict=True)), forms, self.defs)
+            for shift, u in members
+        }
+        return len(found) == 1 and None not in found
+
+    def unwritten(self, load: Load, target: Region, group: _Group, members: list[_Member]) -> bool:
         """Whether a load finds the same before the task as in its own lane."""
         region = region_of(load, self.defs)
         # The sums are being made there: a neighbour's load would see some of them.
-        if load.mem is group.mem and not disjoint(region, target):
+        # All else in the task that accesses the memory is looked at, too (`is_added_to_only`).
+        meets = load.mem is group.mem and not disjoint(region, target)
+        if meets and not self.never_meet(load, members):
             return False
         # A lane loads before it writes, but other lanes may have written the element in the original
         # order. Where the first write in program order comes after the load, all gathered sums precede
         # all writes of the task that is left, so each finds the value from before.
-        writes = self.writes.get(load.mem)
-        return (
-            writes is None
-            or min(writes.overlapping(region), default=self.order[top]) >= self.order[top]
-        )
+        # One in a loop has no number, and counts as behind everything.
+        writes, number = self.writes.get(load.mem), self.number.get(load, len(self.number))
+        return writes is None or min(writes.overlapping(region), default=number) >= number
 
     def slice(self, v: Value) -> list[Stmt]:
         """Return the backward slice of a value: the statements of the body that it needs, in order."""
@@ -399,6 +450,11 @@ class _Rewriter:
         # elements of the box do, as those at its faces do.
         flagged = any(u.made for _, u in members)
         with b, b.block() as stmts:
+            if not is_slab and self.colors and self.are_of_one_color(members):
+                self.add_in_one_color(group, members, axes, low, high)
+                return task.replace(
+                    axes=axes, bounds=Block(bound_stmts, tuple(yields)), body=Block(stmts)
+                )
             terms = []
             limits = [v for a in range(len(axes) if is_slab else 0) for v in self.bounds_of(a)]
             for shift, u in members:
@@ -409,16 +465,58 @@ class _Rewriter:
                     terms.append(self.guarded(u, lanes, limits, flagged=flagged))
                 else:
                     terms.append(self.copy_slice(u, lanes, self.ranges(shift, low, high)))
-            one = members[0][1].stmt
-            index = list(one.index)
-            for a, place in enumerate(group.places):
-                index[place] = b.cast(axes[a], index[place].type.scalar)
-            for place, _ in group.rest:
-                index[place] = self.leaf(index[place])
-            b.span = one.span
-            self.add_up(group.mem, tuple(index), terms)
+            b.span = members[0][1].stmt.span
+            self.add_up(group.mem, self.own_index(group, members, axes), terms)
         box = Block(bound_stmts, tuple(yields))
         return task.replace(axes=axes, bounds=box, body=Block(stmts))
+
+    def own_index(
+        self, group: _Group, members: list[_Member], axes: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """Emit the index of the element that a lane gathers for."""
+        index = list(members[0][1].stmt.index)
+        for a, place in enumerate(group.places):
+            index[place] = self.builder.cast(axes[a], index[place].type.scalar)
+        for place, _ in group.rest:
+            index[place] = self.leaf(index[place])
+        return tuple(index)
+
+    def add_in_one_color(
+        self,
+        group: _Group,
+        members: list[_Member],
+        axes: tuple[Value, ...],
+        low: list[int],
+        high: list[int],
+    ) -> None:
+        """Emit the sum of what all neighbours add, under the one condition that they have."""
+        b = self.builder
+        terms: list[Value] = []
+        with b.block() as then:
+            for shift, u in members:
+                assert u.computes is not None
+                b.span = u.stmt.span
+                lanes = [x - k if k else x for x, k in zip(axes, shift, strict=True)]
+                env = dict(zip(self.task.axes, lanes, strict=True))
+                copy = KnownBranches(env, self.defs, self.ranges(shift, low, high))
+                for s in self.slice(u.value):
+                    # Of the branch itself what is inside: its condition holds here.
+                    inside = s.then.stmts if s is u.computes else [s]
+                    for x in inside:
+                        b.stmts.extend(copy.stmt(x))
+                terms.append(copy.value(u.computes.then.yields[0]))
+            index = self.own_index(group, members, axes)
+            total = b.load(group.mem, index)
+            for v in terms:
+                total = total + v
+            b.store(group.mem, index, total)
+        shift, u = members[0]
+        assert u.computes is not None
+        lanes = [x - k if k else x for x, k in zip(axes, shift, strict=True)]
+        copy = KnownBranches(dict(zip(self.task.axes, lanes, strict=True)), self.defs, {})
+        for s in self.slice(u.computes.cond):
+            b.stmts.extend(copy.stmt(s))
+        b.add(If(copy.value(u.computes.cond), Block(then), Block([]), (), b.span))
 
     def bounds_of(self, a: int) -> tuple[Value, Value]:
         """Emit the bounds of the lanes along an axis."""
