@@ -28,6 +28,7 @@ from diffsim.lang.types.flattening import ResultForm
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import reverse
 from diffsim.passes.forms.args_from_fields import load_args_from_fields
+from diffsim.passes.forms.equal_values import merge_equal_values
 from diffsim.passes.forms.root_squares import squares_without_roots
 from diffsim.passes.forms.task_versions import NewVersion
 from diffsim.passes.tangent import forward
@@ -86,8 +87,9 @@ def differentiate(
     kept: reverse.Adjoint | None = kept_results.find_kernel(kernel, *how)
     if kept is not None:
         return kept
+    once = merge_equal_values(kernel)
     made = reverse.reverse(
-        squares_without_roots(kernel) if again else kernel,
+        squares_without_roots(once) if again else once,
         strict=strict,
         detached=detached,
         in_place=in_place,

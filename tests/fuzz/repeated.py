@@ -61,7 +61,10 @@ class Maker:
             elif kind < 0.4:
                 name = f"t{len(self.lines)}"
                 terms = [f"{self.r.randint(-1, 2)} * {self.place('ppvqx')}" for _ in range(2)]
-                self.put(depth, f"{name} = {' + '.join([*terms, self.r.choice(self.values)])}")
+                # The same quotient of a value may be here before, and is one value then.
+                quotient = f"{self.r.choice(self.values[-2:])} / (1.0 + k % 2)"
+                last = self.r.choice([self.r.choice(self.values), quotient])
+                self.put(depth, f"{name} = {' + '.join([*terms, last])}")
                 self.values.append(name)
             elif kind < 0.82 or depth > 3:
                 sign = self.r.choice(["+=", "+=", "+=", "="])

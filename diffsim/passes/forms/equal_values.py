@@ -1,0 +1,82 @@
+"""Computes a value once that a program writes down twice, so that it is differentiated once.
+
+    way.normalized() * (way.norm() - rest)
+
+has two roots of the same sum. LLVM makes one of them where they are in one block, but no longer of their
+adjoints: each has a quotient of its own, of what flows into it. Where the two are one value, what flows into
+it is added first.
+
+    %a = sqrt %s                  %a = sqrt %s
+    %b = sqrt %s          ->      ... %a ...
+    ... %b ...
+
+Legal as ops are pure: of the same operands they are the same (value numbering within blocks and those inside,
+Alpern, Wegman and Zadeck 1988), and the derivative of a sum is the sum of derivatives. Loads are not looked
+at. Only of what takes long, so that other kernels stay as they are.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import Block, Const, CustomCall, Kernel, Let, Stmt, Task, Value
+from diffsim.ir.op import Math
+from diffsim.ir.traversal import Rewriter
+
+_SLOW = frozenset(("div", "sqrt", "rsqrt", "pow"))
+
+
+def merge_equal_values(kernel: Kernel) -> Kernel:
+    """Return the kernel that computes roots, quotients and functions once; itself, if it does already."""
+    work = _Merging()
+    tasks = tuple([work.task(t) for t in kernel.tasks])
+    return kernel.replace(tasks=tasks) if work.found else kernel
+
+
+class _Merging(Rewriter):
+    """Copies tasks; `found` says whether a value was there twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+        self._numbers: dict[Value, object] = {}
+        self._known: dict[tuple[object, ...], object] = {}
+        self._available: dict[object, Value] = {}
+
+    def task(self, t: Task) -> Task:
+        bounds, axes = self.block(t.bounds), self.fresh_all(t.axes)
+        return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
+
+    def block(self, b: Block) -> Block:
+        # What a block computes is there in those inside, and ends with it.
+        outside = len(self._available)
+        copy = super().block(b)
+        while len(self._available) > outside:
+            self._available.popitem()
+        return copy
+
+    def custom(self, s: CustomCall) -> CustomCall:
+        # A rule that is given says how results follow from arguments, so a call reads nothing else.
+        outside, self._available = self._available, {}
+        copy = super().custom(s)
+        self._available = outside
+        return copy
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if not isinstance(s, Let):
+            return [self.copy(s)]
+        number = self._known.setdefault((s.op, s.out.type, *map(self._number, s.args)), s.out)
+        self._numbers[s.out] = number
+        if s.op.name not in _SLOW and not isinstance(s.op.lowering, Math):
+            return [self.copy(s)]
+        if number in self._available:
+            self.found = True
+            self.env[s.out] = self._available[number]
+            return []
+        copy = self.copy(s)
+        self._available[number] = self.env[s.out]
+        return [copy]
+
+    def _number(self, v: Value) -> object:
+        """Return a number that equal values share."""
+        if isinstance(v, Const):
+            return v.type, repr(v.value)
+        return self._numbers.get(v, v)
