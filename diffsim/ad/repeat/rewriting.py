@@ -94,7 +94,10 @@ class Rewriting:
         self.at += 1
         return True
 
-    def _compare(self, args: tuple[Any, ...], known: tuple[Any, ...]) -> None:
+    def _compare(self, args: tuple[Any, ...], known: tuple[Any, ...] | None) -> None:
+        if known is None:  # `Record.blank`
+            self.differs = True
+            return
         self.differs |= not all(a is b or is_same(a, b) for a, b in zip(args, known, strict=True))
 
     def launching(self, special: Specialization, args: tuple[Any, ...], clock: int) -> bool:
