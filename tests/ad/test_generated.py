@@ -16,6 +16,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends.cpu import outline
+from diffsim.backends.llvm import long_blocks
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import loop_checkpoints
@@ -90,11 +91,13 @@ def test_made_kernels(folder, seed):
 
 
 @some(4)
-@given(st.integers(0, 2**31))
-def test_made_kernels_as_vectors(folder, seed):
+@given(st.integers(0, 2**31), st.booleans())
+def test_made_kernels_as_vectors(folder, seed, cut):
     """The lanes run together wherever they may, and loops go back in segments of two iterations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectorize, "_ALWAYS", True)
+        patch.setattr(long_blocks, "_LONG", 4 if cut else 10**9)
+        patch.setattr(long_blocks, "_STRETCH", 2)
         patch.setattr(loop_checkpoints, "_MOST_BYTES", 0)
         patch.setattr(loop_checkpoints, "_SHORTEST", 2)
         check_made(folder, seed)

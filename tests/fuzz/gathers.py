@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 
 import diffsim as ds
+from diffsim.backends.llvm import long_blocks
 from diffsim.passes.vectors import vectorize
 from tests.support import bits
 
@@ -198,6 +199,9 @@ def verdict(text, seed):
         debug=how.random() < 0.1,
     )
     always, vectorize._ALWAYS = vectorize._ALWAYS, True
+    usual, stretch = long_blocks._LONG, long_blocks._STRETCH
+    if how.random() < 0.3:
+        long_blocks._LONG, long_blocks._STRETCH = 4, 2
     try:
         found = results(text, seed, arch=ds.cpu, **options)
         exact = results(text, seed, arch=ds.python)
@@ -205,4 +209,5 @@ def verdict(text, seed):
         return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
     finally:
         vectorize._ALWAYS = always
+        long_blocks._LONG, long_blocks._STRETCH = usual, stretch
     return bits.verdict(found, exact, options)

@@ -24,7 +24,7 @@ from diffsim.backends.cpu.scheduling import (
     spread,
 )
 from diffsim.backends.cpu.target import ARENA, CpuTarget
-from diffsim.backends.llvm import safepoints, update_log
+from diffsim.backends.llvm import long_blocks, safepoints, update_log
 from diffsim.backends.llvm.lanes import (
     accumulate,
     bound,
@@ -177,6 +177,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     if isinstance(body, (SimdLowering, AppendingLowering)):
         body.close_preamble()
     body.emit("ret void")
+    long_blocks.close(body)
     if safepoints.finish(body, entry):
         module.counting.add(k)
     lines.append("}")

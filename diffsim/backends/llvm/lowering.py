@@ -74,6 +74,9 @@ class FunctionLowering:
         """Whether long loops have safepoints (`safepoints.py`)."""
         self.counts_work = False
         """Whether a safepoint was emitted."""
+        self.cuts: set[Stmt] = set()
+        """Statements before which a long block is cut (`long_blocks.py`), and whether one was."""
+        self.has_cuts = False
         self.single_threaded = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
         self.private_copies: dict[Atomic, PrivateCopy] = {}

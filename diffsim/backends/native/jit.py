@@ -106,6 +106,7 @@ _OPTIONS = (
     "-vectorize-scev-check-threshold=128",
     "-post-RA-scheduler=false",
     "-dag-maps-huge-region=400",
+    "-memdep-block-scan-limit=40",
 )
 """Options of LLVM, for the whole process.
 
@@ -116,7 +117,8 @@ times as long for it.
 The scheduler that runs behind the register allocator takes time as the square of a block's length, three
 fifths of all for an unrolled layer of 16 x 16, and processors that reorder instructions themselves gain
 nothing by it. The one before it compares all accesses to memory of a block, 1,000 by default, with one
-another.
+another. And for each load GVN looks through 100 instructions for what has loaded or stored its element, which
+diffsim's own passes have found before (`scalar_replacement.py`): 40 are enough.
 """
 
 # Behind the object file: the length of the list of imported names, and a magic number that tells a

@@ -28,7 +28,7 @@ along the last axis. `simd_width.py` chooses W, `simd_blocks.py` writes the loop
 
 from __future__ import annotations
 
-from diffsim.backends.llvm import safepoints, update_log
+from diffsim.backends.llvm import long_blocks, safepoints, update_log
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
 from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.simd import lane_loops, lane_offsets, lookups, neighbours
@@ -61,10 +61,13 @@ class SimdLowering(SimdValues):
     def block(self, block: Block) -> None:
         # Index forms of a block are valid in that block.
         self.indices.append({})
+        self.cuts |= long_blocks.cuts(block.stmts)
         super().block(block)
         self.indices.pop()
 
     def stmt(self, s: Stmt) -> None:
+        if s in self.cuts:
+            long_blocks.cut(self)
         if not (isinstance(s, (Load, Store, Atomic)) and self.with_neighbours(s)):
             self.alone(s)
 
