@@ -191,3 +191,26 @@ def test_rounded_floats_as_they_are_loaded():
 @pytest.mark.parametrize("seed", [1, 5])
 def test_random_kernels(seed):
     assert random_lookups.verdict(random_lookups.make(seed), seed) == "right"
+
+
+def test_an_index_outside_whose_element_nobody_takes():
+    """Its neighbour inside is found all the same."""
+    ds.init(arch=ds.cpu, offline_cache=False)
+    table, at = ds.field(ds.f32, shape=8), ds.field(ds.i32, shape=MANY)
+    y = ds.field(ds.f32, shape=MANY)
+
+    @ds.kernel
+    def look():
+        for i in at:
+            k = at[i]
+            before, here, after = table[k - 1], table[k], table[k + 1]
+            y[i] = ds.select(k > 0, before, here) + 2.0 * ds.select(k < 7, after, here)
+
+    h, k = np.arange(3.0, 11.0, dtype="f4"), (np.arange(MANY) % 8).astype("i4")
+    table.from_numpy(h)
+    at.from_numpy(k)
+    look()
+    np.testing.assert_array_equal(
+        y.to_numpy(), h[np.maximum(k - 1, 0)] + 2 * h[np.minimum(k + 1, 7)]
+    )
+    assert is_in_registers(look) == has_instruction()

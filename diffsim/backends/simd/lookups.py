@@ -91,8 +91,11 @@ def look_up(body: SimdValues, group: Neighbours) -> None:
     at = Index()
     for i, stride in body.terms(mem, first.index, None):
         at = body.plus(at, body.times(body.index(i), stride))
-    # In bounds it fits, so that wrapping around is right for what is added up to it.
+    # In bounds it fits, so that wrapping around is right for what is added up to it. So it is for a place out
+    # of bounds whose neighbour is not: `select(k > 0, t[k - 1], t[k])` looks up both.
     places = body.assign(f"trunc {body.vector('i64')} {body.as_vector(at)} to {body.vector('i32')}")
+    bytes_ = "<" + ", ".join(["i32 255"] * LANES) + ">"
+    places = body.assign(f"and {body.vector('i32')} {places}, {bytes_}")
     indices = _bytes_of(body, places)
     strides = [*strides_of(mem), *packed_strides(mem.dtype.shape, mem.component_stride)]
     found: dict[int, str] = {}
