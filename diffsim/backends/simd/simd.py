@@ -28,10 +28,13 @@ along the last axis. `simd_width.py` chooses W, `simd_blocks.py` writes the loop
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from diffsim.backends.llvm import long_blocks, safepoints, update_log
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
 from diffsim.backends.llvm.module import memory_type
-from diffsim.backends.simd import lane_loops, lane_offsets, lookups, neighbours
+from diffsim.backends.simd import lane_loops, lane_offsets, lookups, neighbours, prefetch
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import (
     Alloca,
@@ -55,6 +58,11 @@ _CHEAP = 12  # operations of a branch that are rather computed for nothing than 
 
 class SimdLowering(SimdValues):
     """Lowers the body of a task for W lanes at once."""
+
+    slices: Mapping[Neighbours, list[Stmt]] = MappingProxyType({})
+    """Groups whose elements are prefetched, and what computes their places (`prefetch.py`)."""
+    later = ""
+    """The first lane of the block that prefetches are for."""
 
     # ---- statements
 
@@ -96,6 +104,7 @@ class SimdLowering(SimdValues):
             self.apart(group)
         elif not self.mask:
             neighbours.together(self, group, at, offsets)
+            prefetch.emit(self, group)
         elif self.mask == self.fewer_lanes[0]:
             neighbours.together_in_front(self, group, at, offsets)
         elif neighbours.may_be_idle(group, at):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
+from diffsim.backends.simd import prefetch
 from diffsim.backends.simd.simd import SimdLowering
 from diffsim.backends.simd.simd_values import Index
 from diffsim.ir.nodes import Let, Load, Task
@@ -52,9 +53,12 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     if not extent.isdigit() or int(extent) % lanes:
         left = body.assign(f"sub nsw i64 {extent}, {first}")
     if left and (task.neighbours or _only_yields(task)):
+        prefetch.open_block(body, first, extent, lows[-1])
         nexts = _whole_or_part(body, task, base, left, carried)
     else:
         body.mask = first_lanes(body, left) if left else ""
+        if not left:
+            prefetch.open_block(body, first, extent, lows[-1])
         nexts = _one_block(body, task, base, carried)
     body.int64_names.pop()
     if work:
