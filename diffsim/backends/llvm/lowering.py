@@ -75,8 +75,9 @@ class FunctionLowering:
         self.counts_work = False
         """Whether a safepoint was emitted."""
         self.cuts: set[Stmt] = set()
-        """Statements before which a long block is cut (`long_blocks.py`), and whether one was."""
+        """Statements before which a long block is cut (`long_blocks.py`)."""
         self.has_cuts = False
+        """Whether a block was cut."""
         self.single_threaded = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
         self.private_copies: dict[Atomic, PrivateCopy] = {}

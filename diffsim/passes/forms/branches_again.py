@@ -14,9 +14,8 @@ results, the forward code has run it before; what takes long is handed out then,
 LLVM does so where one block dominates the other; here none does. Additions and products are computed again
 unless their operands are loaded in the branch: to keep a result takes a register, or a store and a load.
 
-Legal as values are pure: of the same operands they are the same (value numbering, Alpern, Wegman and Zadeck
-1988), and so is an element of memory that the task only reads. The second branch runs only where the first
-has, as the condition is the same.
+Legal as values with one number are equal (`equal_values.py`), and so is an element of memory that the task
+only reads. The second branch runs only where the first has, as the condition is the same.
 
 Assumes scalar IR. Promises: the same numbers in all effects. Leaves dead code in the second branch.
 """
@@ -40,6 +39,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.op import Math
 from diffsim.ir.traversal import Rewriter, blocks, statements, task_statements
+from diffsim.passes.forms.equal_values import ValueNumbering
 
 _SLOW = frozenset(("div", "sqrt", "int_div", "int_rem"))
 _Side = tuple[object, bool]
@@ -74,8 +74,7 @@ class _Search:
         self.kept: dict[Let, Value] = {}
         self.branch: dict[If, dict[Value, bool]] = {}
         self._written = {s.mem for s in task_statements(task) if isinstance(s, (Store, Atomic))}
-        self._numbers: dict[Value, object] = {}
-        self._known: dict[tuple[object, ...], object] = {}
+        self._values = ValueNumbering()
         self._loaded: set[Value] = set()
         self._inside: list[_Side] = []
         self._available: dict[tuple[_Side, object], tuple[If, Value]] = {}
@@ -97,7 +96,7 @@ class _Search:
             self._available.popitem()
 
     def _if(self, s: If) -> None:
-        cond = self._number(s.cond)
+        cond = self._values.number(s.cond)
         for side, holds in ((s.then, True), (s.orelse, False)):
             self._inside.append((cond, holds))
             self.block(side)
@@ -105,10 +104,12 @@ class _Search:
         for side, holds in ((s.then, True), (s.orelse, False)):
             for x in side.stmts:
                 if isinstance(x, Let) and self._is_slow(x) and x not in self.kept:
-                    self._available.setdefault(((cond, holds), self._number(x.out)), (s, x.out))
+                    self._available.setdefault(
+                        ((cond, holds), self._values.number(x.out)), (s, x.out)
+                    )
 
     def _let(self, s: Let) -> None:
-        number = self._numbered(s.out, (s.op, s.out.type, *map(self._number, s.args)))
+        number = self._values.let(s)
         if not self._is_slow(s):
             return
         for side in self._inside:
@@ -121,24 +122,13 @@ class _Search:
     def _load(self, s: Load) -> None:
         self._loaded.add(s.out)
         if s.mem.kind != "scratch" and s.mem not in self._written:
-            self._numbered(s.out, (s.mem, *map(self._number, s.index)))
+            self._values.computed(s.out, s.mem, *map(self._values.number, s.index))
 
     def _is_slow(self, s: Let) -> bool:
         """Whether an operation, with its loads, takes longer than to keep its result."""
         if s.op.name in _SLOW or isinstance(s.op.lowering, Math):
             return True
         return s.out.type.is_float and any(a in self._loaded for a in s.args)
-
-    def _numbered(self, v: Value, computed_of: tuple[object, ...]) -> object:
-        """Return the number that all values have which are computed of the same."""
-        number = self._known.setdefault(computed_of, v)
-        self._numbers[v] = number
-        return number
-
-    def _number(self, v: Value) -> object:
-        if isinstance(v, Const):
-            return v.type, repr(v.value)
-        return self._numbers.get(v, v)
 
 
 class _Keeping(Rewriter):

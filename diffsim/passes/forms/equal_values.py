@@ -10,9 +10,8 @@ it is added first.
     %b = sqrt %s          ->      ... %a ...
     ... %b ...
 
-Legal as ops are pure: of the same operands they are the same (value numbering within blocks and those inside,
-Alpern, Wegman and Zadeck 1988), and the derivative of a sum is the sum of derivatives. Loads are not looked
-at. Only of what takes long, so that other kernels stay as they are.
+Legal within a block and those inside: equal are values by value numbering, and the derivative of a sum is the
+sum of derivatives. Loads are not looked at. Only of what takes long, so that other kernels stay as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +21,34 @@ from diffsim.ir.op import Math
 from diffsim.ir.traversal import Rewriter
 
 _SLOW = frozenset(("div", "sqrt", "rsqrt", "pow"))
+
+
+class ValueNumbering:
+    """The numbers of the values that were seen; equal values share one.
+
+    Ops are pure, so that values of the same op, type and operands are equal (Alpern, Wegman and Zadeck,
+    "Detecting equality of variables in programs", 1988). Whoever uses it walks a body in its order and says
+    what else has a number, as loads of what nobody writes.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Value, object] = {}
+        self._known: dict[tuple[object, ...], object] = {}
+
+    def number(self, v: Value) -> object:
+        """Return the number of a value: its own unless it was seen to be computed like another one."""
+        if isinstance(v, Const):
+            return v.type, repr(v.value)  # `repr` tells 0.0 from -0.0
+        return self._numbers.get(v, v)
+
+    def let(self, s: Let) -> object:
+        """Number the result of an operation."""
+        return self.computed(s.out, s.op, s.out.type, *map(self.number, s.args))
+
+    def computed(self, v: Value, *of: object) -> object:
+        """Give a value the number of all that are computed of the same."""
+        number = self._numbers[v] = self._known.setdefault(of, v)
+        return number
 
 
 def merge_equal_values(kernel: Kernel) -> Kernel:
@@ -37,8 +64,7 @@ class _Merging(Rewriter):
     def __init__(self) -> None:
         super().__init__()
         self.found = False
-        self._numbers: dict[Value, object] = {}
-        self._known: dict[tuple[object, ...], object] = {}
+        self._values = ValueNumbering()
         self._available: dict[object, Value] = {}
 
     def task(self, t: Task) -> Task:
@@ -63,8 +89,7 @@ class _Merging(Rewriter):
     def stmt(self, s: Stmt) -> list[Stmt]:
         if not isinstance(s, Let):
             return [self.copy(s)]
-        number = self._known.setdefault((s.op, s.out.type, *map(self._number, s.args)), s.out)
-        self._numbers[s.out] = number
+        number = self._values.let(s)
         if s.op.name not in _SLOW and not isinstance(s.op.lowering, Math):
             return [self.copy(s)]
         if number in self._available:
@@ -74,9 +99,3 @@ class _Merging(Rewriter):
         copy = self.copy(s)
         self._available[number] = self.env[s.out]
         return [copy]
-
-    def _number(self, v: Value) -> object:
-        """Return a number that equal values share."""
-        if isinstance(v, Const):
-            return v.type, repr(v.value)
-        return self._numbers.get(v, v)
