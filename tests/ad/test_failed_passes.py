@@ -132,7 +132,7 @@ def fail_at(monkeypatch, k):
             entry.backward(run)
 
     # Plain launches have no entries of their own there.
-    monkeypatch.setattr(backward_pass, "_run_rows", entry_by_entry)
+    monkeypatch.setattr(backward_pass, "run_rows", entry_by_entry)
     for kind in (Launched, Wrote, Stored, Copied, Computed):
         monkeypatch.setattr(kind, "backward", failing(kind.backward))
     monkeypatch.setattr(Saved, "restore", failing(Saved.restore))

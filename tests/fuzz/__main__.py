@@ -47,6 +47,7 @@ from tests.fuzz import (
     nonfinite,
     numbering,
     numbers,
+    places,
     programs,
     recomputed,
     recordings,
@@ -184,6 +185,12 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return nested.make(seed), ways
     if seed % 32 == 16:
         return sweeps.make(seed), [("sweeps", functools.partial(sweeps.verdict, seed=seed))]
+    if seed % 32 == 18:
+        ways = [
+            (f'in_place="{how}"', functools.partial(places.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return places.make(seed), ways
     if seed % 16 == 2:
         ways = [
             (f'in_place="{how}"', functools.partial(slices.verdict, seed=seed, in_place=how))

@@ -41,7 +41,7 @@ def make(seed):
     r = Random(seed)
     # Lanes that meet are refused in any case.
     texts = (_program(r) for _ in range(200))
-    return next((t for t in texts if _is_plain(t)), "def main(q): pass\n")
+    return next((t for t in texts if is_plain(t)), "def main(q): pass\n")
 
 
 def _program(r):
@@ -69,28 +69,28 @@ def _event(r, count):
     return f"k{r.randrange(count)}({t}, {n}, {r.choice([0, 1, 'q'])})"
 
 
-def verdict(text, seed, in_place):
-    """ "right", "refused", or what is wrong."""
-    if not _is_plain(text):
+def verdict(text, seed, in_place, shape=(SIZE,)):
+    """ "right", "refused", or what is wrong; `shape` is that of the program's field."""
+    if not is_plain(text, shape):
         return "invalid"
     ds.init(default_fp=ds.f64)
-    u, x = (ds.field(ds.f64, SIZE, needs_grad=True) for _ in range(2))
+    u, x = (ds.field(ds.f64, shape, needs_grad=True) for _ in range(2))
     loss = ds.field(ds.f64, (), needs_grad=True)
     random = np.random.default_rng(seed)
-    w = ds.field(ds.f64, SIZE)
-    w.from_numpy(random.uniform(-1.0, 1.0, SIZE))
+    w = ds.field(ds.f64, shape)
+    w.from_numpy(random.uniform(-1.0, 1.0, shape))
     space = {"ds": ds, "u": u, "x": x, "w": w, "loss": loss}
     source.make(text + ENDS, space)
     try:
         for q in (0, 0, 1, 0, 0):
-            x.from_numpy(random.uniform(0.2, 1.0, SIZE))
+            x.from_numpy(random.uniform(0.2, 1.0, shape))
             loss[None] = 0.0
             with ds.Tape(loss, in_place=in_place) as tape:
                 space["run"](q)
             wrong = _compare(f"main({q})", text, space, q)
             if wrong:
                 return wrong
-        x.from_numpy(random.uniform(0.2, 1.0, SIZE))
+        x.from_numpy(random.uniform(0.2, 1.0, shape))
         tape.replay()
         tape.backward()
         return _compare("replay", text, space, 0) or "right"
@@ -103,10 +103,10 @@ def verdict(text, seed, in_place):
 ENDS = """
 @ds.kernel
 def start():
-    for i in range(36): u[i] = x[i]
+    for i in ds.grouped(u): u[i] = x[i]
 @ds.kernel
 def finish():
-    for i in range(36): loss[None] += w[i] * u[i]
+    for i in ds.grouped(u): loss[None] += w[i] * u[i]
 def run(q):
     start()
     main(q)
@@ -124,8 +124,8 @@ def _compare(what, text, space, q):
 class _Checked:
     """An array that refuses indices out of bounds, and lanes that meet."""
 
-    def __init__(self):
-        self.read, self.written, self.lane = {}, {}, None
+    def __init__(self, shape):
+        self.shape, self.read, self.written, self.lane = shape, {}, {}, None
 
     def lanes(self, *bounds):
         self.read, self.written = {}, {}
@@ -147,13 +147,16 @@ class _Checked:
 
     def touch(self, k, found):
         lanes = self.written.get(k, ())
-        if not 0 <= k < SIZE or (self.lane is not None and any(j != self.lane for j in lanes)):
+        place = np.atleast_1d(k)
+        inside = (place >= 0).all() and (place < self.shape).all()
+        if not inside or (self.lane is not None and any(j != self.lane for j in lanes)):
             raise IndexError(k)
         found.setdefault(k, set()).add(self.lane)
 
 
-def _is_plain(text):
-    u = _Checked()
+def is_plain(text, shape=(SIZE,)):
+    """Whether no index is out of bounds, and no lanes of a launch meet."""
+    u = _Checked(shape)
     plain = {"ds": SimpleNamespace(kernel=lambda f: f, i32=int), "u": u, "range": u.lanes}
     exec(text, plain)
     try:
@@ -169,8 +172,9 @@ def _gradient(text, space, q):
     """The gradient by complex steps of 1e-30, which are exact (Squire and Trapp 1998)."""
     plain = {"ds": SimpleNamespace(kernel=lambda f: f, i32=int)}
     exec(text, plain)
-    found, weights = np.zeros(SIZE), space["w"].to_numpy()
-    for k in range(SIZE):
+    weights = space["w"].to_numpy()
+    found = np.zeros(weights.shape)
+    for k in np.ndindex(found.shape):
         plain["u"] = space["x"].to_numpy().astype(complex)
         plain["u"][k] += 1e-30j
         plain["main"](q)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from diffsim.ad.checks.broken_chains import broken_chains
 from diffsim.ad.checks.launch_conditions import wrong_launches
 from diffsim.ad.record.entries import Launched
+from diffsim.ad.record.recorded_writes import RefusedLaunches
 from diffsim.errors import AutodiffError, GlobalDataAccessError, together
 from diffsim.runtime.session import session
 
@@ -74,13 +75,16 @@ def _specials_to_reverse(record: Record) -> Iterable[Specialization]:
 
 def _stale_reads(record: Record, *, saving: bool, ended_at: int) -> Iterator[AutodiffError]:
     """Yield each value that an adjoint needs and that was overwritten after its launch."""
+    refused = RefusedLaunches(record)
     # On the way back a tape that saves restores what was there, which is not known before.
     for entry in () if saving else record:
         if not isinstance(entry, Launched) or not entry.special.differentiable:
             continue
-        if entry.special.derivative.refusal is not None:
+        derivative = entry.special.derivative
+        if derivative.refusal is not None:
             continue
-        for stale in entry.special.derivative.stale_reads(entry.args, entry.now):
+        now = refused.reading(derivative, entry.args, entry.now)
+        for stale in derivative.stale_reads(entry.args, now):
             if stale.written_at is None:  # nothing lifts it
                 yield stale
                 continue

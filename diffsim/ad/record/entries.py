@@ -26,7 +26,7 @@ from diffsim.ad.record.entry import (
     flat,
 )
 from diffsim.ad.record.overwrite_saves import refuse_sparse
-from diffsim.errors import AutodiffError, Span
+from diffsim.errors import AutodiffError, GlobalDataAccessError, Span
 from diffsim.ir.nodes import Store
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.conversions import number_of
@@ -142,16 +142,19 @@ class Launched(Entry):
         if run.observed and variant is None:
             run.adjoint(self)
         elif special.differentiable:
-            launch = (variant or special.derivative).launch
-            if self.returned is None:
-                launch(self.args, self.now, self.seed)
-                return
-            # Taking clears: the next pass starts from nothing.
-            g = self.returned.pop_grad()
-            if g is None and not special.accesses.writes:
-                return  # it was only looked at
-            seeds = np.zeros(self.returned.array.shape) if g is None else g
-            launch(self.args, self.now, self.seed, (variant or special.derivative).seeds(seeds))
+            derivative = variant or special.derivative
+            given: tuple[Any, ...] = (self.args, self.now, self.seed)
+            if self.returned is not None:
+                # Taking clears: the next pass starts from nothing.
+                g = self.returned.pop_grad()
+                if g is None and not special.accesses.writes:
+                    return  # it was only looked at
+                seeds = np.zeros(self.returned.array.shape) if g is None else g
+                given = *given, derivative.seeds(seeds)
+            try:
+                derivative.launch(*given)
+            except GlobalDataAccessError as error:
+                run.refused.launch(error, derivative, *given)
 
     # ---- replays
 

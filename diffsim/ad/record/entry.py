@@ -18,6 +18,7 @@ from diffsim.runtime.fields.field import Field
 if TYPE_CHECKING:
     from diffsim.ad.record.entries import Copied, Launched, Wrote
     from diffsim.ad.record.overwrite_saves import Saved
+    from diffsim.ad.record.recorded_writes import RefusedLaunches
     from diffsim.ad.record.replaced import Replaced
     from diffsim.runtime.kernels.specialization import Specialization
 
@@ -26,6 +27,7 @@ class BackwardRun(Protocol):
     """A backward pass that runs entry by entry.
 
     Attributes:
+        refused: launches adjoints that versions have refused, where the record allows them.
         observed: whether something looks at the adjoint of each launch: retained gradients, the search for
             NaN, hooks.
         tangents: how many tangents the gradients have (second derivatives); 0: none.
@@ -33,6 +35,7 @@ class BackwardRun(Protocol):
 
     observed: bool
     tangents: int
+    refused: RefusedLaunches
 
     def adjoint(self, entry: Launched) -> None:
         """Run the adjoint of a launch, observed."""

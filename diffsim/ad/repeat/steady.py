@@ -19,6 +19,7 @@ from diffsim.ad.record.record import Record
 from diffsim.ad.repeat.known import Known
 from diffsim.ad.repeat.past import MOST, NUMBERS, SMALL, Key, Past, at_drop
 from diffsim.ad.repeat.rewriting import Rewriting, is_combination
+from diffsim.ad.reverse.backward import run_rows
 from diffsim.ad.reverse.seeds import set_number
 from diffsim.backends.native.pool import closed
 from diffsim.runtime.fields.adjoints import clear_gradients, is_plain_number
@@ -253,12 +254,7 @@ class Steady(Folded):
 
     def run_rows(self) -> None:
         """Run the adjoints, last first."""
-        specials = self._specials
-        rows = reversed(self._kernels), reversed(self._things), reversed(self._times)
-        for number, thing, now in zip(*rows, strict=True):
-            special, single = specials[number]
-            if special.differentiable:
-                special.derivative.launch((thing,) if single else thing, now, 0)
+        run_rows(self.record)
 
     # ---- anything else
 

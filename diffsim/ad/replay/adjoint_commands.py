@@ -14,6 +14,7 @@ from diffsim.ad.record.entries import Cleared, Copied, Launched, Wrote
 from diffsim.ad.record.extents import extents
 from diffsim.ad.record.overwrite_saves import PutAside, Saved
 from diffsim.ad.record.record import Record
+from diffsim.ad.record.recorded_writes import RecordedWrites
 from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.replay.commands import Place, Program, elements_of, note_writes
 from diffsim.ad.replay.copies_in_place import CopiesInPlace
@@ -45,6 +46,7 @@ class AdjointCommands:
         needed: dict[Field, Versions] | None = None,
     ) -> None:
         self.program = Program() if program is None else program
+        self._entries = entries
         self._order = order
         self._saved = saved
         self._needed: dict[Field, Versions] = {} if needed is None else needed
@@ -74,7 +76,13 @@ class AdjointCommands:
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
         del self._order, self._reads, self._needed, self._saved, self._put_aside, self._final
+        del self._entries
+        self.__dict__.pop("_writes", None)
         del self._copies
+
+    @functools.cached_property
+    def _writes(self) -> RecordedWrites:
+        return RecordedWrites(self._entries)
 
     def restore(self, saved: Saved) -> None:
         """Restore overwritten values; those of the end of the forward run are put aside before."""
@@ -103,13 +111,17 @@ class AdjointCommands:
             read, written = (extents(special, a) for a in (accesses.reads, accesses.writes))
             found = self._reads[special] = read, written, head
         reads, writes, head = found
+        is_as_it_was = True
         for extent in reads:
             box = extent.box(entry.args)
             if box is not None:
                 self._needed[box[0]] = box[0].versions
                 # The static form of the version check that each adjoint makes at its launch
                 # (docs/adr/0004).
-                self.valid &= not order.changed(box, self._now)
+                is_as_it_was &= not order.changed(box, self._now)
+        if not is_as_it_was:
+            kept = self._writes.keep(special.derivative, entry.args, self._now)
+            self.valid = self.valid and kept
         order.tick()
         for extent in writes:
             box = extent.box(entry.args)

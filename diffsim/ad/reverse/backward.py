@@ -15,8 +15,10 @@ from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.overwrite_saves import PutAside, Saved, copied
 from diffsim.ad.record.record import Record
+from diffsim.ad.record.recorded_writes import RefusedLaunches
 from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.reverse.retain_grad import GradientRetainer
+from diffsim.errors import GlobalDataAccessError
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.cut_gradients import Cuts
 from diffsim.runtime.memory.storage import StorageSnapshot
@@ -51,7 +53,7 @@ def run_adjoints(
     """
     observed = retainer is not None or nan is not None or bool(hooks)
     if isinstance(entries, Record) and entries.is_plain and not observed:
-        _run_rows(entries)
+        run_rows(entries)
         return
     run = _EntryRun(entries, integrity, retainer, nan, hooks, restores=restores)
     run.tangents = tangents
@@ -59,7 +61,7 @@ def run_adjoints(
         # The chain rule in reverse: when an entry's adjoint runs, those of all later uses of its
         # results have run.
         if isinstance(entries, Record) and not run.observed:
-            _run_rows(entries, run)
+            run_rows(entries, run)
         else:
             for entry in reversed(entries):
                 entry.backward(run)
@@ -70,17 +72,26 @@ def run_adjoints(
         integrity.restore_final(run.final)
 
 
-def _run_rows(record: Record, run: _EntryRun | None = None) -> None:
+def run_rows(record: Record, run: _EntryRun | None = None) -> None:
     """Run the adjoints along the columns of a record: no object is made for a plain launch.
 
     `run`: of the entries; None: there are none.
     """
     *columns, specials = record.columns()
+    refused = None if run is None else run.refused
     for number, thing, now in zip(*map(reversed, columns), strict=True):
         if number >= 0:
             special, single = specials[number]
             if special.differentiable:
-                special.derivative.launch((thing,) if single else thing, now, 0)
+                derivative, args = special.derivative, (thing,) if single else thing
+                if refused is not None and refused.are_some:
+                    # The next ones are likely to be refused, too.
+                    now = refused.reading(derivative, args, now)
+                try:
+                    derivative.launch(args, now, 0)
+                except GlobalDataAccessError as error:
+                    refused = refused or RefusedLaunches(record)
+                    refused.launch(error, derivative, args, now, 0)
         else:
             assert run is not None
             thing.backward(run)
@@ -113,6 +124,7 @@ class _EntryRun:
         self.restores = restores
         self.observed = retainer is not None or nan is not None or bool(hooks)
         self.final: list[Saved] = []
+        self.refused = RefusedLaunches(entries)
         self._put_aside = PutAside()
         # number of the step whose adjoint has run; counting costs a pass over the record, so only for hooks
         self._step = sum(isinstance(e, (Launched, Replaced)) for e in entries) if hooks else 0

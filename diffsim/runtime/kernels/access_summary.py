@@ -296,6 +296,16 @@ class AccessSummary:
             extent = self._extents[id(a)] = Extent(self._arguments, a)
         return extent
 
+    @locked_cached_property
+    def read_places(self) -> list[Extent]:
+        """One extent for each place that is read, as far as single indices tell places apart."""
+        return list({e.place: e for e in map(self._extent, self.reads)}.values())
+
+    @locked_cached_property
+    def written_places(self) -> list[Extent]:
+        """The same of what is written."""
+        return list({e.place: e for e in map(self._extent, self.writes)}.values())
+
     def divide(self, args: tuple[Any, ...]) -> None:
         """Let the arguments of a launch decide the rows of the fields that it writes, where none has."""
         for a in self.writes:
@@ -355,9 +365,14 @@ def _choose_axes(writes: list[RegionAccess], reads: list[RegionAccess]) -> None:
 
 
 class Extent:
-    """The region of one access, as a function of the arguments."""
+    """The region of one access, as a function of the arguments.
 
-    __slots__ = ("_arguments", "_field", "_slices", "_texts", "access")
+    Attributes:
+        axes: those along which it is one index in every launch.
+        indices: computes these indices.
+    """
+
+    __slots__ = ("_arguments", "_field", "_slices", "_texts", "access", "axes", "indices")
 
     def __init__(self, arguments: LaunchArguments, access: RegionAccess) -> None:
         self.access = access
@@ -369,6 +384,16 @@ class Extent:
         self._slices: dict[int | None, Callable[[tuple[Any, ...]], Any]] = {
             axis: _function(text) for axis, text in self._texts.items()
         }
+        single = [s for s in access.slices if s.is_single]
+        self.axes = tuple(s.axis for s in single)
+        self.indices: Callable[[tuple[Any, ...]], tuple[int, ...]] = _function(
+            "(" + "".join(f"{self._text(s.first)}, " for s in single) + ")"
+        )
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """A key that is equal for accesses with the same indices along the same `axes` in every launch."""
+        return self.access.mem, *((axis, self._texts[axis]) for axis in self.axes)
 
     def _text(self, form: Form) -> str:
         arguments = self._arguments

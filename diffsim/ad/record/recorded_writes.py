@@ -1,0 +1,164 @@
+"""The places that the launches of a record wrote to, by all indices that their arguments tell.
+
+Versions have rows along one axis of a field (docs/adr/0004). In `p[t, k + 1, i] = f(p[t, k, i])`, with steps
+of time `t` and iterations `k` in each, every iteration writes to the row that the one before has read. Where
+versions say that a value was overwritten, and only there, the record is asked: it knows the arguments of each
+launch (docs/adr/0095).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from diffsim.ad.record.entries import Launched, Wrote
+from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.record import Record
+from diffsim.errors import GlobalDataAccessError
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from diffsim.ad.record.entry import Entry
+    from diffsim.runtime.kernels.access_summary import Extent
+    from diffsim.runtime.kernels.derivative import Derivative
+
+Axes = tuple[int, ...]
+Indices = tuple[int, ...]
+
+
+class RecordedWrites:
+    """When each place of each field was written last.
+
+    A reading is the number of ticks since the record began. A place is a field and the indices along some
+    axes; which axes these are depends on the access.
+
+    Args:
+        entries: the record; nothing else may have ticked in between (`Record.is_gapless`).
+
+    Attributes:
+        end: the last reading.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._last: dict[Field, dict[Axes, dict[Indices, int]]] = {}
+        # By field, the axes of writes, and those of them that are compared.
+        self._projected: dict[tuple[Field, Axes, Axes], dict[Indices, int]] = {}
+        self._unknown = 0  # the last reading at which anything may have been written
+        self.end = 0
+        for entry in entries:
+            self.end += entry.ticks
+            if isinstance(entry, Launched):
+                self._note_launch(entry)
+            elif type(entry) is Wrote:
+                self._note(entry.field, (), ())
+            elif entry.ticks or isinstance(entry, Saved):
+                # A value that is restored is one of another time.
+                self._unknown = self.end
+
+    def _note_launch(self, entry: Launched) -> None:
+        args = entry.args
+        for extent in entry.special.accesses.written_places:
+            f = extent.object_of(args)
+            if isinstance(f, Field):
+                self._note(f, extent.axes, extent.indices(args))
+            elif f is not None:
+                # Memory of another library may be that of any field.
+                self._unknown = self.end
+
+    def _note(self, f: Field, axes: Axes, indices: Indices) -> None:
+        self._last.setdefault(f, {}).setdefault(axes, {})[indices] = self.end
+
+    def keep(self, of: Derivative, args: tuple[Any, ...], since: int) -> bool:
+        """Return whether nothing after a launch wrote to what its adjoint loads.
+
+        Args:
+            of: the adjoint.
+            args: of the launch.
+            since: the reading of the launch.
+        """
+        return not any(self._overwrite(e, args, since) for e in of.accesses.read_places)
+
+    def _overwrite(self, extent: Extent, args: tuple[Any, ...], since: int) -> bool:
+        """Return whether something after this reading may have written to what an access reaches."""
+        f = extent.object_of(args)
+        if f is None:  # memory of the kernel's own
+            return False
+        # Of gradients and duals the adjoints write too; cells of trees, and memory that others see, may
+        # change without a launch.
+        if not isinstance(f, Field) or f.is_grad or f.is_dual or f.tree is not None:
+            return True
+        if extent.access.mem.level is not None or f in session.exported or self._unknown > since:
+            return True
+        place = dict(zip(extent.axes, extent.indices(args), strict=True))
+        for axes in self._last.get(f, ()):
+            both = tuple(axis for axis in axes if axis in place)
+            last = self._by(f, axes, both).get(tuple(place[axis] for axis in both), 0)
+            if last > since:
+                return True
+        return False
+
+    def _by(self, f: Field, axes: Axes, both: Axes) -> dict[Indices, int]:
+        """Return the last writes to places along some axes, by their indices along fewer of them."""
+        found = self._last[f][axes]
+        if both == axes:
+            return found
+        made = self._projected.get((f, axes, both))
+        if made is None:
+            made = self._projected[f, axes, both] = {}
+            kept = [axes.index(axis) for axis in both]
+            for indices, last in found.items():
+                where = tuple(indices[k] for k in kept)
+                made[where] = max(last, made.get(where, 0))
+        return made
+
+
+class RefusedLaunches:
+    """The adjoints of a backward pass that versions have refused, and the record may allow.
+
+    Attributes:
+        are_some: whether the record was asked.
+    """
+
+    are_some = False
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        # Of a part of a record it is not known whether something else ticked in between.
+        self._record = entries if isinstance(entries, Record) and entries.is_gapless else None
+
+    @functools.cached_property
+    def _writes(self) -> RecordedWrites | None:
+        self.are_some = True
+        return None if self._record is None else RecordedWrites(self._record)
+
+    def reading(self, of: Derivative, args: tuple[Any, ...], now: int) -> int:
+        """Return the end of the record, if nothing wrote to what an adjoint loads from `now` up to it.
+
+        An adjoint that is launched with this reading refuses what was written after the record.
+        """
+        writes = self._writes
+        if writes is None or self._record is None:
+            return now
+        base = self._record.base
+        return base + writes.end if writes.keep(of, args, now - base) else now
+
+    def launch(
+        self,
+        error: GlobalDataAccessError,
+        of: Derivative,
+        args: tuple[Any, ...],
+        now: int,
+        *more: Any,
+    ) -> None:
+        """Launch an adjoint that was refused at a reading of the clock, and has changed nothing.
+
+        Raises:
+            GlobalDataAccessError: what it loads was overwritten.
+        """
+        latest = self.reading(of, args, now) if error.is_stale else now
+        if latest == now:
+            raise error
+        of.launch(args, latest, *more)
