@@ -33,6 +33,7 @@ from tests.fuzz import (
     decomposed,
     dense,
     deterministic,
+    exchanges,
     forward,
     gathers,
     given,
@@ -132,6 +133,10 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
     if seed % 64 == 19:
         return lookups.make(seed), [("lookups", functools.partial(lookups.verdict, seed=seed))]
+    if seed % 128 == 115:
+        return exchanges.make(seed), [
+            ("exchanges", functools.partial(exchanges.verdict, seed=seed))
+        ]
     if seed % 32 == 19:
         return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
     if seed % 32 == 27:

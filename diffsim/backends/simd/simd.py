@@ -34,7 +34,7 @@ from types import MappingProxyType
 from diffsim.backends.llvm import long_blocks, safepoints, update_log
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
 from diffsim.backends.llvm.module import memory_type
-from diffsim.backends.simd import lane_loops, lane_offsets, lookups, neighbours, prefetch
+from diffsim.backends.simd import exchanges, lane_loops, lane_offsets, lookups, neighbours, prefetch
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import (
     Alloca,
@@ -89,9 +89,8 @@ class SimdLowering(SimdValues):
                 lookups.look_up(self, group)
             return True
         if s is group.accesses[0]:
-            self.places[group] = (
-                neighbours.find_place(self, group) if neighbours.may_join(self, group) else None
-            )
+            joins = neighbours.may_join(self, group) and not exchanges.are_all(self, group.accesses)
+            self.places[group] = neighbours.find_place(self, group) if joins else None
         at = self.places[group]
         if at is not None and s is group.accesses[0 if isinstance(s, Load) else -1]:
             self.group(group, at)
@@ -150,6 +149,10 @@ class SimdLowering(SimdValues):
         """Lower a statement as one that is in no group."""
         if isinstance(s, Load):
             self.load(s)
+        elif isinstance(s, Store) and exchanges.is_one(self, s):
+            with self.vector_ops():
+                value = self.name(s.value)
+            exchanges.store(self, s, value)
         elif isinstance(s, Store):
             at = self.index_of(s.mem, s.index)
             # All active lanes store the same value to the same place: once will do.
@@ -182,6 +185,9 @@ class SimdLowering(SimdValues):
             return super().op(s)
 
     def load(self, s: Load) -> None:
+        if exchanges.is_one(self, s):
+            self.names[s.out] = exchanges.load(self, s)
+            return
         at = self.index_of(s.mem, s.index, self.packed.get(s))
         t = s.mem.dtype.scalar
         if s.out in self.divergent:
@@ -192,6 +198,11 @@ class SimdLowering(SimdValues):
         self.names[s.out] = self.assign(f"trunc i8 {raw} to i1") if t.is_bool else raw
 
     def atomic(self, s: Atomic) -> None:
+        if exchanges.is_one(self, s):
+            with self.vector_ops():
+                value = self.name(s.value)
+            exchanges.store(self, s, value)
+            return
         copy = self.private_copies.get(s)
         at = self.index_of(s.mem, s.index, copy)
         if copy and copy.slots > 1:

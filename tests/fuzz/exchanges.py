@@ -1,0 +1,169 @@
+"""Random kernels whose lanes access elements at `i ^ j`, in pairs, as sorting networks and transforms do.
+
+Distances that are arguments, numbers and counters of loops; guards; rows; fields of floats and integers;
+blocks of lanes that begin at a multiple of their number and that do not. All numbers are whole and small, so
+what vectors of lanes compute (and their gradient) is compared bit by bit with the interpreter.
+"""
+
+import linecache
+from random import Random
+
+import numpy as np
+
+import diffsim as ds
+from diffsim.passes.vectors import vectorize
+from tests.support import bits
+
+SIZE = 256
+"""Of the last axis: a power of 2, so that no partner is outside."""
+BOUNDS = (
+    (0, 16),
+    (0, 64),
+    (0, 128),
+    (0, 100),
+    (0, 37),
+    (16, 80),
+    (32, 41),
+    (3, 70),
+    (0, 7),
+    (8, 64),
+)
+GUARDS = (
+    "",
+    "",
+    "if o > i:",
+    "if o < i:",
+    "if i % 3 != 1:",
+    "if o < hi:",
+    "if m[i] > 0:",
+    "if c[o] > 0:",
+)
+
+
+class Maker:
+    """Writes a kernel of one loop, or of two."""
+
+    def __init__(self, seed):
+        self.r = Random(seed)
+
+    def text(self):
+        loops = [line for _ in range(self.r.choice([1, 1, 2])) for line in self.loop()]
+        return "@ds.kernel\ndef run(j: ds.i32, lo: ds.i32, hi: ds.i32):\n" + "\n".join(loops) + "\n"
+
+    def loop(self):
+        r = self.r
+        lo, hi = r.choice(BOUNDS)
+        if r.random() < 0.3:
+            lo = hi = ""
+        ends = f"{lo}, {hi}" if hi else r.choice(["lo, hi", "0, hi", "16, hi"])
+        head = f"for i in range({ends}):"
+        if r.random() < 0.3:
+            head = f"for q, i in ds.ndrange(3, ({ends})):"
+        lines = [head] if "q" in head else [head, "    q = 1"]
+        depth = 1
+        distance = r.choice(["j", "j", "j + 1", "5", "16", "48", "1"])
+        if r.random() < 0.3:
+            lines.append("    for b in range(7):")
+            distance, depth = r.choice(["(1 << b)", "(j + b)", "b"]), 2
+        pad = "    " * depth
+        lines.append(pad + r.choice([f"o = i ^ {distance}", f"o = {distance} ^ i"]))
+        if guard := r.choice(GUARDS):
+            lines.append(pad + guard)
+            pad += "    "
+        if r.random() < 0.3:
+            return self.exchange(lines, pad)
+        for _ in range(r.randint(1, 4)):
+            lines.append(pad + self.update())
+        return ["    " + line for line in lines]
+
+    def exchange(self, lines, pad):
+        """Pairs in place; both lanes of a pair would change both of its elements."""
+        r = self.r
+        if "if o > i" not in lines[-1]:
+            lines.append(f"{pad}if o > i:")
+            pad += "    "
+        new = r.choice([("s + t", "s - t"), ("t", "s"), ("ds.min(s, t)", "ds.max(s, t)")])
+        where = r.choice(["y[{}]", "w[q, {}]"])
+        a, b = where.format("i"), where.format("o")
+        lines += [f"{pad}s, t = {a}, {b}", f"{pad}{a} = {new[0]}", f"{pad}{b} = {new[1]}"]
+        return ["    " + line for line in lines]
+
+    def value(self):
+        r = self.r
+        found = r.choice(
+            ["y[o]", "y[o]", "w[q, o]", "w[o % 2, o]", "u[o][1]", "y[i] * y[o]", "y[(o + 1) % 256]"]
+        )
+        return f"{r.choice(['1', '2', '-1'])} * {found}"
+
+    def update(self):
+        r = self.r
+        return r.choice(
+            [
+                f"x[i] += {self.value()}",
+                f"x[o] += {self.value()}",
+                f"z[q, o] -= {self.value()}",
+                "x[o] += y[i]; z[q, i] += y[o]",
+                "c[o] += m[i]",
+                "c[i] = m[o] + 1" if r.random() < 0.3 else "x[i] += m[o]",
+                f"total[None] += {self.value()}",
+            ]
+        )
+
+
+def make(seed):
+    """The program of this number."""
+    return Maker(seed).text()
+
+
+def results(text, seed, **options):
+    """What the kernel and its gradient leave in the fields; what only one of them is refused is not there."""
+    r = Random(seed)
+    t, whole = r.choice([(ds.f32, ds.i32), (ds.f64, ds.i64), (ds.f32, ds.u32), (ds.f64, ds.i32)])
+    ds.init(default_fp=t, offline_cache=False, **options)
+    names = dict(ds=ds)
+    for name, shape in dict(x=SIZE, y=SIZE, w=(3, SIZE), z=(3, SIZE), total=()).items():
+        names[name] = ds.field(t, shape=shape, needs_grad=True)
+    names["u"] = ds.Vector.field(2, t, shape=SIZE, needs_grad=True)
+    for name in "mc":
+        names[name] = ds.field(whole, shape=SIZE)
+    exec(compile(text, f"<exchanges {seed}>", "exec"), names)
+    random = np.random.default_rng(seed)
+    fields = {name: f for name, f in names.items() if name in (*"xywzumc", "total")}
+    for field in fields.values():
+        for part in (field, field.grad):
+            if part is not None:
+                given = part.to_numpy()
+                part.from_numpy(random.integers(0, 4, given.shape).astype(given.dtype))
+    args = r.choice([(1, 0, 64), (2, 16, 128), (8, 3, 40), (16, 0, 100), (40, 0, 128), (0, 32, 65)])
+    found = {}
+    for what in ("run", "grad"):
+        try:
+            (names["run"] if what == "run" else names["run"].grad)(*args)
+        except ds.errors.AutodiffError:
+            break
+        for name, field in fields.items():
+            found[what, name] = field.to_numpy()
+            if field.grad is not None:
+                found[what, name, "grad"] = field.grad.to_numpy()
+    return found
+
+
+def verdict(text, seed):
+    """The verdict on a program: "right", "refused", or what is wrong."""
+    name = f"<exchanges {seed}>"
+    linecache.cache[name] = len(text), None, text.splitlines(True), name
+    how = Random(seed + 1)
+    options = dict(
+        cpu_max_num_threads=how.choice([1, 1, 3]),
+        deterministic=how.random() < 0.1,
+        debug=how.random() < 0.1,
+    )
+    before, vectorize._ALWAYS = vectorize._ALWAYS, how.random() < 0.8
+    try:
+        found = results(text, seed, arch=ds.cpu, **options)
+        exact = results(text, seed, arch=ds.python)
+    except ds.errors.DiffsimError as error:
+        return f"crash: {error}"
+    finally:
+        vectorize._ALWAYS = before
+    return bits.verdict(found, exact, options)
