@@ -106,7 +106,7 @@ class Maker:
         """Each lane meets all others, in loops over components."""
         self.put(1, f"for i in range({self.pick('H', '1, H - 1')}):")
         self.put(2, f"least = {self.pick('9.0', 'r[i]')}")
-        self.put(2, f"for j in range({self.pick('W', 'n', '20')}):")
+        self.put(2, f"for j in range({self.pick('W', 'n', '20', '3', '5')}):")
         p, k = self.r.sample(range(PLANES), 2)
         other = f"u[{self.pick('d', str(p))}, {self.pick('d', '1')}, j % W]"
         self.put(3, f"a = {self.pick('0.2', 'least', 'c')}")

@@ -1,4 +1,4 @@
-"""Short loops in long ones are written out, where they access what the long one's turns have in common."""
+"""Short loops in loops are written out, where they access what the outer one's turns have in common."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ NEAR = "a += (p[i, d] - m[c, d]) ** 2"
         (NEAR, {"outer": "n"}, 1),
         ("a = ds.sin(a) * p[i, d]", {}, 1),
         ("a += p[c, d]", {}, 2),  # nothing that the turns have in common
-        (NEAR, {"outer": "3"}, 2),
+        (NEAR, {"outer": "3"}, 1),
         (NEAR, {"inner": "n"}, 2),
         (NEAR, {"inner": "K"}, 2),
         (NEAR, {"inner": "3, 3"}, 2),

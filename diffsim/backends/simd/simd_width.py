@@ -79,7 +79,7 @@ def _register_pressure(block: Block, wide: frozenset[Value]) -> int:
         most = _most_live(block, set(), wide)
     for s in block.stmts:
         most = max([most, *(_register_pressure(b, wide) for b in blocks(s) if _has_loop(b))])
-        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
+        if isinstance(s, (For, While)) and not _has_loop(s.body):
             around = {v for v in free_values(s.body) if v in wide}.union(s.params)
             most = max(most, _most_live(s.body, around, wide))
     return most
@@ -95,15 +95,17 @@ def _most_live(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
     A forward scan with the last use of each value: linear in the number of operands.
     """
     last: dict[Value, int] = {}
-    for k, x in enumerate(block.stmts):
-        last.update(dict.fromkeys(uses(x), k))
+    read = [(*uses(x), *(v for b in blocks(x) for v in free_values(b))) for x in block.stmts]
+    for k, values in enumerate(read):
+        last.update(dict.fromkeys(values, k))
     live = set(around)
     last.update(dict.fromkeys((*block.yields, *live), len(block.stmts)))
     most = 1
     for k, x in enumerate(block.stmts):
+        within = (_most_live(b, live, wide) for b in blocks(x))
         live.update(v for v in outs(x) if v in wide)
-        most = max(most, len(live))
-        live -= {v for v in uses(x) if last[v] == k}
+        most = max(most, len(live), *within)
+        live -= {v for v in read[k] if last[v] == k}
     return most
 
 

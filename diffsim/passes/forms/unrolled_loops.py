@@ -9,8 +9,7 @@
     }                                        }
 
 Then what is the same in each turn of the outer loop, as x[%i, 0] here, is loaded once and kept in a register,
-and sums of all its turns are carried by it. So only loops are unrolled that access such an element, in outer
-loops that are long.
+and sums of all its turns are carried by it. So only loops are unrolled that access such an element.
 
 Assumes scalar IR. Promises: the same operations in the same order. Only innermost loops are unrolled whose
 bounds are constants, with few iterations of few statements. Those that carry nothing stay if they are long
@@ -89,13 +88,11 @@ class _Unroller(Rewriter):
 
 
 def _pays(s: For, outer: For | While) -> bool:
-    """Whether an innermost loop is short, and accesses what all turns of a long loop around it do."""
+    """Whether an innermost loop is short, and accesses what all turns of the loop around it do."""
     if any(isinstance(x, (For, While, Alloca)) for x in statements(s.body)):
         return False
     count = _iterations(s)
     if not 0 < count <= (_MOST_ITERATIONS if s.params else _VECTORS - 1):
-        return False
-    if isinstance(outer, For) and 0 <= _iterations(outer) <= _MOST_ITERATIONS:
         return False
     return _has_common_elements(s, outer)
 

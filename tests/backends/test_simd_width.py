@@ -1,0 +1,68 @@
+"""How many lanes run at once: what is live in the branches of a loop takes registers, too."""
+
+import re
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.backends.native.jit import Jit
+from tests.support.source import make
+
+N, M = 256, 40
+HEAD = """@ds.kernel
+def kernel():
+    for i in range(N):
+        {names} = {zeros}
+        for j in range(M):
+            d = x[i] - p[j]
+            {branch}
+                {lines}
+        y[i] = {total}
+"""
+
+
+def lanes(fields, sums, branch):
+    """Lanes of the vectors of a loop that carries some sums."""
+    names = [f"a{k}" for k in range(sums)]
+    lines = "\n                ".join(f"{a} = {0.1 * k} - {a} * d" for k, a in enumerate(names))
+    text = HEAD.format(
+        names=", ".join(names),
+        zeros=", ".join(["0.0"] * sums),
+        branch=branch,
+        lines=lines,
+        total=" + ".join(names),
+    )
+    make(text, fields)
+    fields["kernel"]()
+    widths = re.findall(r"phi <(\d+) x float>", fields["kernel"].llvm())
+    assert widths
+    return max(map(int, widths))
+
+
+@pytest.fixture
+def fields(cpu):
+    made = {
+        k: ds.field(ds.f32, shape=s, needs_grad=True) for k, s in zip("xpy", (N, M, N), strict=True)
+    }
+    return {"ds": ds, "N": N, "M": M, **made}
+
+
+@pytest.mark.skipif(Jit().vector_bits < 256, reason="registers of two widths at least")
+def test_branches_of_a_loop_take_registers(fields):
+    few, many = lanes(fields, 2, "if d > 0.1:"), lanes(fields, 24, "if d > 0.1:")
+    assert many < few
+    assert many == lanes(fields, 24, "for _ in ds.static(range(1)):")
+
+
+def test_the_same_is_computed(fields):
+    x, p = (fields[k] for k in "xp")
+    start = np.random.default_rng(0).random(N + M).astype(np.float32)
+    x.from_numpy(start[:N])
+    p.from_numpy(start[N:])
+    lanes(fields, 24, "if d > 0.1:")
+    found = np.zeros((24, N))
+    for j in range(M):
+        d = x.to_numpy() - p.to_numpy()[j]
+        found = np.where(d > 0.1, 0.1 * np.arange(24)[:, None] - found * d, found)
+    np.testing.assert_allclose(fields["y"].to_numpy(), found.sum(0), rtol=1e-5)
