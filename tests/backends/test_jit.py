@@ -140,15 +140,15 @@ def test_damaged_objects_are_refused(jit: Jit, cut: int) -> None:
 
 
 def test_loops_are_vectorised(jit: Jit) -> None:
-    text = map_kernel(jit, "expf").replace("call float @expf(float %v)", "fadd float %v, 1.0")
+    text = map_kernel(jit, "logf").replace("call float @logf(float %v)", "fadd float %v, 1.0")
     assert re.search(r"<\d+ x float>", jit.optimized(text))
     assert not re.search(r"fadd <\d+ x float>", Jit(1).optimized(text))
 
 
 def test_code_of_the_runtime_library_is_compiled_with_few_passes(jit: Jit) -> None:
     """No loop is made of vectors, and what must be inlined is (`relax` has no code of its own)."""
-    text = map_kernel(jit, "expf").replace(
-        "call float @expf(float %v)", "call float @more(float %v)"
+    text = map_kernel(jit, "logf").replace(
+        "call float @logf(float %v)", "call float @more(float %v)"
     )
     text += """
 define internal float @more(float %v) alwaysinline nounwind {
@@ -163,7 +163,7 @@ define internal float @more(float %v) alwaysinline nounwind {
 
 
 def test_functions_too_long_for_the_vectorizers(jit: Jit, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = map_kernel(jit, "expf").replace("call float @expf(float %v)", "fadd float %v, 1.0")
+    text = map_kernel(jit, "logf").replace("call float @logf(float %v)", "fadd float %v, 1.0")
     function = text[text.index("define ") :].count("\n")
     monkeypatch.setattr(jit_module, "_LONGEST", function)
     assert re.search(r"<\d+ x float>", jit.optimized("; a comment\n" * function + text))
@@ -229,7 +229,8 @@ def test_vector_math(jit: Jit, name: str) -> None:
     text = map_kernel(jit, name)
     single = name not in VECTOR_MATH
     if jit.vector_math and llvm.address_of_symbol("_ZGVbN4v_tanhf"):
-        assert re.search(rf"call <\d+ x \w+> @_ZGV\w+_{name}\(", jit.optimized(text))
+        found = "vector_exp" if name.startswith("exp") else rf"_ZGV\w+_{name}"
+        assert re.search(rf"call <\d+ x \w+> @{found}\w*\(", jit.optimized(text))
     n = 83  # not a multiple of any vector width
     array = (ctypes.c_float if single else ctypes.c_double) * n
     x = array(*[0.01 + 3.0 * i / n for i in range(n)])

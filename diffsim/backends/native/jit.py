@@ -19,16 +19,18 @@ has no unwind tables to register.
 Vector mathematics
     glibc's libmvec holds vector forms of the libm functions (``VECTOR_MATH``), within 4 ulp. The
     loop vectoriser takes them when the *declaration* of the scalar function names the variants and
-    something keeps the variants' own declarations alive; call sites are plain calls. For ``expf``
+    something keeps the variants' own declarations alive; call sites are plain calls. For ``logf``
     on a machine with AVX-512 the module needs exactly::
 
-        declare float @expf(float) nounwind willreturn memory(none) "vector-function-abi-variant"=
-            "_ZGVbN4v_expf,_ZGVdN8v_expf,_ZGVeN16v_expf"
-        declare <4 x float> @_ZGVbN4v_expf(<4 x float>)
-        declare <8 x float> @_ZGVdN8v_expf(<8 x float>)
-        declare <16 x float> @_ZGVeN16v_expf(<16 x float>)
-        @llvm.compiler.used = appending global [3 x ptr] [ptr @_ZGVbN4v_expf, ptr @_ZGVdN8v_expf,
-            ptr @_ZGVeN16v_expf], section "llvm.metadata"
+        declare float @logf(float) nounwind willreturn memory(none) "vector-function-abi-variant"=
+            "_ZGVbN4v_logf,_ZGVdN8v_logf,_ZGVeN16v_logf"
+        declare <4 x float> @_ZGVbN4v_logf(<4 x float>)
+        declare <8 x float> @_ZGVdN8v_logf(<8 x float>)
+        declare <16 x float> @_ZGVeN16v_logf(<16 x float>)
+        @llvm.compiler.used = appending global [3 x ptr] [ptr @_ZGVbN4v_logf, ptr @_ZGVdN8v_logf,
+            ptr @_ZGVeN16v_logf], section "llvm.metadata"
+
+    ``exp`` has forms of its own (``exponential.py``), defined in the module in place of declarations.
 
     The letter is the instruction set (b SSE, c AVX, d AVX2, e AVX-512), the number the lanes (half
     as many for ``exp``), one ``v`` for each argument. ``memory(none)`` is essential, and a variant
@@ -59,6 +61,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from diffsim import locks
+from diffsim.backends.native import exponential
 from diffsim.backends.native.crash_guard import Crash, Guard
 from diffsim.errors import warn
 
@@ -72,6 +75,8 @@ VECTOR_MATH: dict[str, int] = {
 
 sin, cos, exp, log and pow are there since glibc 2.22, the rest since 2.35.
 """
+_OWN_FORMS = ("exp", "expf")
+"""Functions whose vector forms are in the module itself (`exponential.py`)."""
 MATH: dict[str, int] = {
     **VECTOR_MATH,
     **dict.fromkeys(("fdim", "fmod", "nextafter", "remainder"), 2),
@@ -441,16 +446,20 @@ class Jit:
             variants: list[str] = []
             for variant, lanes in self.vector_forms(name) if vectors else ():
                 vector = f"<{lanes} x {scalar}>"
-                variants.append(variant)
+                used.append(variant)
                 # The variants are declared too, and kept alive by @llvm.compiler.used, or LLVM
                 # would drop them before its vectorizer runs.
-                lines.append(f"declare {vector} @{variant}({', '.join([vector] * arity)})")
+                if name in _OWN_FORMS:
+                    lines.append(exponential.definition(variant, scalar, lanes))
+                    variants.append(f"_ZGV_LLVM_N{lanes}v_{name}({variant})")
+                else:
+                    lines.append(f"declare {vector} @{variant}({', '.join([vector] * arity)})")
+                    variants.append(variant)
             offer = f' "vector-function-abi-variant"="{",".join(variants)}"' if variants else ""
             arguments = ", ".join([scalar] * arity)
             lines.append(
                 f"declare {scalar} @{name}({arguments}) nounwind willreturn memory(none){offer}"
             )
-            used += variants
         if used:
             pointers = ", ".join(f"ptr @{name}" for name in used)
             lines.append(
@@ -472,6 +481,9 @@ class Jit:
         found = []
         for letter, bits in self._vector_sets():
             lanes = bits // (32 if single else 64)
+            if name in _OWN_FORMS:
+                found.append((f"vector_{name}_{lanes}", lanes))
+                continue
             # Name mangling of the Vector Function ABI: N for unmasked, one v per vector argument.
             symbol = f"_ZGV{letter}N{lanes}{'v' * arity}_{name}"
             if llvm.address_of_symbol(symbol) is not None:

@@ -1,4 +1,4 @@
-"""The mathematical functions of the CPU: libm's, and libmvec's vector forms of them."""
+"""The mathematical functions of the CPU: libm's, and vector forms of them: libmvec's, and that of exp."""
 
 from __future__ import annotations
 

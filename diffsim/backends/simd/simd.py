@@ -17,8 +17,9 @@ How it is done (`SimdLowering`, a `FunctionLowering` that knows which values are
   branch, within those the ones whose loop still runs. Code is only run where at least one lane is active; it
   computes in all lanes, and loads, stores and adds in the active ones.
 - Saved values of loops (scratch) are W wide and contiguous, and need no mask.
-- Functions of libmvec are called for as many lanes as they take at once. All lanes, also those of an
-  incomplete block, go through the same code: no element depends on where a chunk begins.
+- Functions of libmvec, and exp's own vector form, are called for as many lanes as they take at once. All
+  lanes, also those of an incomplete block, go through the same code: no element depends on where a chunk
+  begins.
 - Additions of all lanes to one element are added up first; other updates that may meet are made one lane
   after the other.
 
