@@ -144,6 +144,45 @@ def test_lists_with_lengths(lists, name):
     assert ".sorted" in by_length.ir(after="join_ranges")
 
 
+ROWS = [SORTED, LISTS["one step back"], SORTED[::-1], SORTED, [0] * (CELLS + 1)]
+
+
+@pytest.mark.parametrize(("row", "shift"), [(0, 0), (1, 0), (2, -1), (3, -1), (3, 1), (4, 0)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_lists_of_each_step_of_time(row, shift, threads):
+    """The launch looks at its own row alone: lanes need not be as many as cells of all rows."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64, cpu_max_num_threads=threads)
+    many = 1000  # rows that lanes have no use for
+    first = ds.field(ds.i32, shape=(many, CELLS + 1))
+    items = ds.field(ds.i32, shape=ITEMS)
+    x = ds.field(ds.f64, shape=ITEMS, needs_grad=True)
+    y = ds.field(ds.f64, shape=(many, LANES), needs_grad=True)
+    items.from_numpy(np.random.default_rng(1).permutation(ITEMS).astype("i4"))
+    x.from_numpy(np.arange(1.0, ITEMS + 1))
+    first.from_numpy(np.array([*ROWS, *[SORTED[::-1]] * (many - len(ROWS))], "i4"))
+
+    @ds.kernel
+    def gather(t: ds.i32):
+        for i in range(LANES):
+            s = 0.0
+            for c in range(i % 9, min(i % 9 + i % 6, CELLS)):
+                for e in range(first[t + shift, c], first[t + shift, c + 1]):
+                    s = 0.5 * s + x[items[e]]
+            y[t, i] = s
+
+    t, order, given = row - shift, items.to_numpy(), x.to_numpy()
+    gather(t)
+    for i in range(LANES):
+        cells = range(i % 9, min(i % 9 + i % 6, CELLS))
+        gone = [given[order[e]] for c in cells for e in range(ROWS[row][c], ROWS[row][c + 1])]
+        assert y[t, i] == order_matters(gone, 0.0)
+    y.grad.fill(1)
+    gather.grad(t)
+    assert x.grad.to_numpy() @ given == y.to_numpy()[t].sum()  # it is linear
+    assert ".sorted" in gather.ir(after="join_ranges")
+    assert ".sorted" in gather.grad.ir(after="join_ranges")
+
+
 def test_nests_that_are_no_lists_stay(cpu):
     """What differs from cell to cell, in the loop over cells or in a memory, must not be lost."""
     n = 3

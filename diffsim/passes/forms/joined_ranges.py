@@ -12,7 +12,8 @@ guess, and lanes that run as vectors wait for the longest of each cell; one list
 
 Assumes scalar IR. Promises: the same iterations in the same order. A task before looks whether the ranges of
 all cells follow one another and none is less than empty (`%sorted`); where they do not, the nest stays as it
-was. It reads the list of cells once, so lanes must be as many.
+was. It reads the list of cells once, so lanes must be as many. Of lists that are kept for each step of time,
+`first[t, k]`, it reads the launch's own.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from collections import Counter
 from typing import NamedTuple
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Block, Const, For, Kernel, Let, Load, Mem, Stmt, Task, Value
+from diffsim.ir.nodes import Arg, Block, Const, For, Kernel, Let, Load, Mem, Stmt, Task, Value
 from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import Rewriter, blocks, free_values, outs, statements, uses
 from diffsim.ir.types import i32, i64
-from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.passes.analysis.affine import Element, Offset, element_of, task_definitions
 from diffsim.passes.analysis.divergence import is_steady
 
 _CELLS_OF_A_LANE = 2  # that are read before, and cost little beside the lane's own loops
@@ -43,11 +44,17 @@ class _Ranges(NamedTuple):
         first: where the cells' ranges begin.
         lengths: how long they are; None: each ends where the next one begins.
         axis: that of these memories along which neighbours are joined.
+        rows: the index along each axis, where it is a number or an argument and a number; None: any.
     """
 
     first: Mem
     lengths: Mem | None
     axis: int
+    rows: tuple[Offset | None, ...]
+
+    def tested(self) -> tuple[int, ...]:
+        """Return the axes along which lanes may read any list."""
+        return tuple([k for k, row in enumerate(self.rows) if row is None])
 
 
 def join_ranges(kernel: Kernel) -> Kernel:
@@ -99,7 +106,8 @@ class _Joiner(Rewriter):
         lanes, shape = box_sizes(self.task), ranges.first.shape
         assert shape is not None
         most = _FEW_CELLS if lanes is None else _CELLS_OF_A_LANE * math.prod(lanes)
-        return all(is_steady(self.task, m) for m in mems) and math.prod(shape) <= most
+        size = math.prod([shape[k] for k in ranges.tested()])
+        return all(is_steady(self.task, m) for m in mems) and size <= most
 
     def is_sorted(self, ranges: _Ranges) -> Value:
         """Return whether the ranges follow one another: a value of the lane's start."""
@@ -203,7 +211,9 @@ class _Nest:
         at = element_of(begin.index, self.defs)
         base, shift = at[axis]
         next_ = (*at[:axis], (base, shift + 1), *at[axis + 1 :])
-        return _Ranges(begin.mem, None, axis) if element_of(end.index, self.defs) == next_ else None
+        if element_of(end.index, self.defs) != next_:
+            return None
+        return _Ranges(begin.mem, None, axis, _rows(at, axis))
 
     def with_count(self, begin: Load, axis: int) -> _Ranges | None:
         """Return ranges that end after a number of elements, which is another list's."""
@@ -217,7 +227,18 @@ class _Nest:
             return None
         one, other = terms if terms[0].mem is begin.mem else terms[::-1]
         alike = other.mem.shape == begin.mem.shape and other.mem.dtype is begin.mem.dtype
-        return _Ranges(begin.mem, other.mem, axis) if one.mem is begin.mem and alike else None
+        if one.mem is not begin.mem or not alike:
+            return None
+        return _Ranges(begin.mem, other.mem, axis, _rows(at, axis))
+
+
+def _rows(at: Element, axis: int) -> tuple[Offset | None, ...]:
+    """Return those parts of an index that are the same for all lanes and known before they run."""
+    found = []
+    for k, (base, shift) in enumerate(at):
+        known = base is None or (isinstance(base, Arg) and base.type in (i32, i64))
+        found.append((base, shift) if known and k != axis else None)
+    return tuple(found)
 
 
 def _parts(s: For) -> tuple[list[Stmt], For, list[Let]]:
@@ -316,8 +337,11 @@ def _test(ranges: _Ranges, known: Mem, task: Task) -> list[Task]:
     # Of a list without lengths the last element is only an end.
     sizes = [n - (k == ranges.axis and ranges.lengths is None) for k, n in enumerate(shape)]
     integer = i64 if max(shape) >= 2**31 else i32
-    axes = tuple([Value(integer, "k") for _ in shape])
+    counters = {k: Value(integer, "k") for k in ranges.tested()}
     with b, b.block() as body:
+        axes = tuple(
+            [counters.get(k) or _row(b, row, shape[k]) for k, row in enumerate(ranges.rows)]
+        )
         cell = axes[ranges.axis]
         last = b.const(shape[ranges.axis] - 1, integer)
         next_ = b.named("min", b.named("add", cell, 1), last)
@@ -330,9 +354,26 @@ def _test(ranges: _Ranges, known: Mem, task: Task) -> list[Task]:
             follows = b.named("or", b.named("eq", cell, last), b.named("eq", end, behind))
             good = b.named("and", b.named("le", begin, end), follows)
         found = b.named("select", good, Const(i32, 1), Const(i32, 0))
-    ends = tuple([Const(integer, e) for n in sizes for e in (0, n)])
+    ends = tuple([Const(integer, e) for k in counters for e in (0, sizes[k])])
     fold = (("min", known, ()),)
     return [
         Task((), Block([]), Block(at_first), task.span),
-        Task(axes, Block([], ends), Block(body, (found,)), task.span, reductions=fold),
+        Task(
+            tuple(counters.values()),
+            Block([], ends),
+            Block(body, (found,)),
+            task.span,
+            reductions=fold,
+        ),
     ]
+
+
+def _row(b: Builder, row: Offset | None, size: int) -> Value:
+    """Return the index of a row; one outside is that of another one, as no lane may read it."""
+    assert row is not None
+    base, shift = row
+    if base is None:
+        return b.const(min(max(shift, 0), size - 1), i32)
+    index = b.named("add", base, b.const(shift, base.type)) if shift else base
+    index = b.named("min", index, b.const(size - 1, base.type))
+    return b.named("max", index, b.const(0, base.type))
