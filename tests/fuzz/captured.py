@@ -59,6 +59,9 @@ me = Thing(a=1.5, sub=Thing(a=0.5, table={"k": 4.0}), table={"k": 2.0}, opt=None
 other = Other(a=1.0, sub=me.sub, table=me.table, opt=me, mode=Mode.B)
 items = [1.0, 2.0, [3.0, 4.0]]
 pair = (1.0, 2)
+links = [(1, 2.0), (3, 4.0)]
+pairs = ((1, 2.0), (3, 4.0))
+rows = [[1.0, 2.0], [3.0, 4.0]]
 table = {"k": 3.0, 1: 2.0, "me": me}
 chosen = {1, 2}
 array = np.array([1.0, 2.0, 3.0])
@@ -96,6 +99,13 @@ READS = [
     "len(items)",
     "pair[0]",
     "pair[1]",
+    "(1.0 if (1, 2.0) in links else 2.0)",
+    "(1.0 if (3, 2.0) in links else 2.0)",
+    "(1.0 if links == [(1, 2.0), (3, 4.0)] else 2.0)",
+    "(1.0 if (1, 2.0) in pairs else 2.0)",
+    "(1.0 if links == list(pairs) else 2.0)",
+    "(1.0 if [1.0, 2.0] in rows else 2.0)",
+    "(1.0 if [3.0, 1.0] in rows else 2.0)",
     "array[1]",
     "array.shape[0]",
     "(1.0 if me.mode is Mode.A else 2.0)",
@@ -137,6 +147,8 @@ PLACES = [
     "table['x']",
     "items[0]",
     "items[2][1]",
+    "links[0]",
+    "rows[1][1]",
     "array[1]",
     "me.extra",
 ]
@@ -158,6 +170,18 @@ CHANGES = [
     "items.append({0})",
     "items = list(items)",
     "pair = ({0}, {1})",
+    "links[0] = (1, {0})",
+    "links[1] = ({0}, 2.0)",
+    "links[0] = (1, 2.0)",
+    "links.append((1, 2.0))",
+    "links = list(links)",
+    "pairs = ((1, {0}), (3, 4.0))",
+    "pairs = tuple(list(pairs))",
+    "pairs = ((1, 2.0), (3, 4.0))",
+    "rows[1][1] = {0}",
+    "rows[1] = [3.0, {0}]",
+    "rows[0], rows[1] = rows[1], rows[0]",
+    "rows[0] = rows[0].copy()",
     "table = dict(table)",
     "table.pop('x', None)",
     "vars(me).pop('extra', None)",
@@ -197,7 +221,7 @@ def make(seed):
             lines.append(f"    total = total + {2**k} * {read}")
     lines += ["    return total", "", "def main():"]
     lines.append("    global g, n, me, other, items, pair, table, chosen, array, called, h, calls")
-    lines.append("    global named, kind, Mode, abs")
+    lines.append("    global named, kind, Mode, abs, links, pairs, rows")
     for _ in range(r.randint(2, 12)):
         lines.append("    check()")
         for _ in range(r.randint(1, 2)):

@@ -7,6 +7,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import KernelStateError
+from diffsim.runtime.kernels import captures
 
 
 class Body:
@@ -230,3 +231,90 @@ def test_a_dictionary_that_is_unrolled_is_watched():
         table.update(change)
         with pytest.raises(KernelStateError):
             run()
+
+
+TABLES = {
+    "tuple": lambda: ((1, 0.0), (0, 2.0)),
+    "list of tuples": lambda: [(1, 0.0), (0, 2.0)],
+    "list of lists": lambda: [[1, 0.0], [0, 2.0]],
+    "tuple of lists": lambda: ([1, 0.0], [0, 2.0]),
+    "numbers": lambda: [1, 0.0, 2.0],
+}
+
+
+def summing(table):
+    """A kernel that unrolls a table, and where it puts the sum."""
+    out = number()
+
+    @ds.kernel
+    def run():
+        out[None] = 0.0
+        for row in ds.static(table):
+            out[None] += row[1] if isinstance(row, (list, tuple)) else row
+
+    run()
+    return run, out
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_same_table_is_not_compared_number_by_number(kind, monkeypatch):
+    """Launches of a time step would take as long as ten others for a table of nine rows."""
+    run, out = summing(TABLES[kind]())
+    run()
+    first, calls = out[None], []
+    monkeypatch.setattr(captures, "compare", lambda now, kept: calls.append(now))
+    monkeypatch.setattr(captures, "source_of", lambda now: calls.append(now))
+    run()
+    assert (calls, out[None]) == ([], first)
+
+
+@pytest.mark.parametrize("kind", [k for k in TABLES if k != "tuple"])
+@pytest.mark.parametrize("value", [3.0, -0.0, 0, False, None, "text"])
+def test_a_table_that_changes_is_seen(kind, value):
+    """Also where the new number is equal: in a kernel 0, 0.0, False and -0.0 are different ones."""
+    table = TABLES[kind]()
+    run, _ = summing(table)
+    run()
+    if kind == "list of tuples":
+        table[0] = 1, value
+    elif kind == "numbers":
+        table[1] = value
+    else:
+        table[0][1] = value
+    with pytest.raises(KernelStateError, match="was compiled and is"):
+        run()
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_an_equal_table_is_the_same_constant(kind):
+    tables = [TABLES[kind]()]
+    out = number()
+
+    @ds.kernel
+    def run():
+        out[None] = 1.0 * len(tables[0])
+
+    run()
+    tables[0] = TABLES[kind]()
+    run()
+    assert out[None] == len(tables[0])
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda k: [k], lambda k: [(k,)], lambda k: [[k]], lambda k: ((k,),)]
+)
+def test_a_number_of_a_table_that_has_an_origin(wrap):
+    """It has the same value, but a derivative, which a constant would lose."""
+    x, loss = ds.field(ds.f64, (), needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+    x[None] = 2.0
+    tables = [wrap(2.0)]
+
+    @ds.kernel
+    def run():
+        for _ in ds.static(tables[0]):
+            loss[None] += 1.0
+
+    run()
+    with pytest.raises(ds.AutodiffError, match="read the field in the kernel"), ds.Tape(loss):
+        tables[0] = wrap(x[None])
+        run()

@@ -41,6 +41,7 @@ GONE = _Gone()
 
 # Compared by exact type: a subclass may define operators, which are code of the program.
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType, slice)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType)
 # Classes whose `__eq__` an enum may inherit without bringing code of its own.
 _BASES: tuple[Any, ...] = (object, int, str, float)
 _CONTAINERS = (list, tuple, set, frozenset, range)
@@ -98,6 +99,12 @@ def is_atom(thing: object) -> bool:
     return type(thing) in _ATOMS or isinstance(thing, (int, float, str, np.generic))
 
 
+def cannot_change(thing: object) -> bool:
+    """Return whether an object is a constant for ever: a plain number or text, or a tuple of such."""
+    kind = type(thing)
+    return kind in _PLAIN or (kind is tuple and all(map(cannot_change, thing)))  # type: ignore[call-overload]
+
+
 def is_constant(thing: object) -> bool:
     """Return whether an object is compared by value."""
     kinds = (*_CONTAINERS, np.ndarray, enum.Enum)
@@ -151,15 +158,18 @@ class Frozen:
         kind: its class.
         parts: its elements, frozen; of an array its type, shape and bytes.
         bare: whether the elements are atoms, which are stored as they are.
+        fixed: the elements of a list or tuple: themselves if they cannot change, frozen if they are such
+            lists; () if there are others.
         thing: the object itself, where its identity counts too.
     """
 
-    __slots__ = ("bare", "kind", "parts", "thing")
+    __slots__ = ("bare", "fixed", "kind", "parts", "thing")
 
     def __init__(self, value: Any, *, exact: bool) -> None:
         self.kind = type(value)
         self.thing = reference(value) if exact else None
         self.bare = False
+        self.fixed: tuple[Any, ...] = ()
         self.parts: Any
         # A copy of the bytes: the program may change the array in place.
         if isinstance(value, np.ndarray):
@@ -168,12 +178,26 @@ class Frozen:
             # The usual list of numbers is compared by `is` first, with no call per element.
             self.bare = all(map(is_atom, value))
             self.parts = tuple(value) if self.bare else tuple(freeze(v, exact=exact) for v in value)
+            if not exact and self.kind in (list, tuple):
+                self.fixed = _fixed(value, self.parts)
         elif isinstance(value, (set, frozenset)):
             self.parts = _set_parts(value)
         elif isinstance(value, range):
             self.parts = (value.start, value.stop, value.step)
         else:
             self.parts = freeze(value._as_constant(), exact=exact)
+
+    def has(self, now: Any) -> bool:
+        """Return whether a list or tuple has the very same numbers, none of which has an origin on a tape.
+
+        That is found in a tenth of the time that comparing them takes; False says nothing.
+        """
+        fixed = self.fixed
+        if now is fixed:
+            return len(fixed) > 0
+        if type(now) is not self.kind or not 0 < len(now) == len(fixed):
+            return False
+        return all(map(operator.is_, now, fixed)) or all(map(_is_fixed, now, fixed))
 
     def compare(self, now: Any) -> int:
         """Return SAME, CHANGED or REPLACED for the present state of the object."""
@@ -214,6 +238,18 @@ class Frozen:
             return repr(range(*self.parts))
         parts = list(map(dereference, self.parts.parts))
         return str(kind._describe_constant(*parts))
+
+
+def _fixed(elements: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what `has` compares elements with, given them and their frozen parts; () if there is none."""
+    if all(map(cannot_change, elements)):
+        return tuple(elements)
+    found = tuple(v if cannot_change(v) else p for v, p in zip(elements, parts, strict=True))
+    return found if all(cannot_change(p) or (type(p) is Frozen and p.fixed) for p in found) else ()
+
+
+def _is_fixed(now: Any, kept: Any) -> bool:
+    return now is kept or (type(kept) is Frozen and kept.has(now))
 
 
 def _array_parts(a: np.ndarray) -> tuple[Any, ...]:
