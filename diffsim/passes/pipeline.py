@@ -115,12 +115,6 @@ LOWER_CUDA: Stages = (
     ("mark_uniform", mark_uniform),
 )
 
-_WITHOUT_MASKS: Stages = (
-    ("scatter_to_gather", lambda k: _gather(k, is_gpu=False, has_masks=False)),
-    ("vectorize", lambda k: vectorize(k, has_masks=False)),
-)
-"""Stages of their own for CPUs where a store of some lanes takes longer than one of all."""
-
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(inline_bodies(k))), *LOWER)
 
 INTERPRETED: Stages = SPARSE
@@ -131,11 +125,14 @@ INTERPRETED_DEBUG: Stages = (LOWER_DEBUG[0], *SPARSE)
 LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 
 
-def lower(*, debug: bool, deterministic: bool, has_masks: bool = True) -> Stages:
-    """Return the stages on the way to the CPU's backend; `has_masks`: see `vectorize`."""
+def lower(*, debug: bool, deterministic: bool, vector_bits: int = 512) -> Stages:
+    """Return the stages on the way to the CPU's backend; `vector_bits`: see `vectorize`."""
     stages = LOWER_DEBUG if debug else LOWER
-    if not has_masks:
-        others = dict(_WITHOUT_MASKS)
+    if vector_bits < 512:
+        others: dict[str, Pass] = {
+            "scatter_to_gather": lambda k: _gather(k, is_gpu=False, has_masks=False),
+            "vectorize": lambda k: vectorize(k, vector_bits=vector_bits),
+        }
         stages = tuple((name, others.get(name, stage)) for name, stage in stages)
     # `vectorize` judges the task as it finally is, so it stays last.
     return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages

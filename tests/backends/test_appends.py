@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.backends.native.jit import Jit
+from diffsim.passes.vectors import vectorize as vectorizer
 from diffsim.passes.vectors.vectorize import vectorize
+from diffsim.runtime.session import session
 from tests.fuzz import appends
 from tests.support.lowered import lower
 
@@ -15,12 +18,18 @@ pytestmark = pytest.mark.usefixtures("quick_code")
 
 def loops_of(kernel):
     """The loops of a kernel whose iterations run as vectors, on a processor that has masks."""
-    found = vectorize(lower(kernel._only(()).ir), has_masks=True)
+    found = vectorize(lower(kernel._only(()).ir), vector_bits=256)
     return [s for t in found.tasks if t.appends for s in t.appends.loops]
 
 
+@pytest.fixture(params=[256, 512])
+def vector_bits(request, monkeypatch):
+    """Code without AVX-512, and with what the processor has."""
+    monkeypatch.setattr(session, "_jit", Jit(vector_bits=request.param))
+
+
 @pytest.fixture
-def points():
+def points(vector_bits):
     """Places on a line, and the lists that kernels fill; what they do not write stays -1."""
     ds.init(arch=ds.cpu)
     x = ds.field(ds.f32, shape=ITEMS)
@@ -237,6 +246,41 @@ def test_loops_that_depend_on_more_than_counters_run_as_they_are(points, make):
     assert not loops_of(make(*points))
 
 
+def test_what_avx2_keeps_of_every_mask(monkeypatch):
+    """All masks of 8 and 4 lanes, of 32 and 64 bits, side by side and apart."""
+    monkeypatch.setattr(session, "_jit", Jit(vector_bits=256))
+    monkeypatch.setattr(vectorizer, "_task", lambda task, has_masks, few: task)
+    for real, whole in ((ds.f32, ds.i32), (ds.f32, ds.i64), (ds.f64, ds.i32), (ds.f64, ds.f64)):
+        ds.init(arch=ds.cpu, offline_cache=False)
+        masks = ds.field(real, shape=(256, 8))
+        kept = ds.field(whole, shape=(256, 8))
+        turned = ds.field(whole, shape=(8, 256))
+        bits = np.arange(256)[:, None] >> np.arange(8) & 1
+        masks.from_numpy(bits.astype(real.numpy))
+        kept.fill(-1)
+        turned.fill(-1)
+
+        @ds.kernel
+        def keep():
+            for p in range(256):
+                n = 0
+                for e in range(8):
+                    if masks[p, e] > 0.5:  # noqa: B023
+                        kept[p, n] = e + 10  # noqa: B023
+                        turned[n, p] = e + 20  # noqa: B023
+                        n += 1
+
+        keep()
+        want = np.full((256, 8), -1)
+        for p in range(256):
+            found = np.flatnonzero(bits[p])
+            want[p, : len(found)] = found
+        np.testing.assert_array_equal(kept.to_numpy(), np.where(want < 0, -1, want + 10))
+        np.testing.assert_array_equal(turned.to_numpy().T, np.where(want < 0, -1, want + 20))
+        if session.jit.vector_bits >= 256:
+            assert "permd" in keep.llvm()
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_random_loops_that_append(seed):
+def test_random_loops_that_append(seed, vector_bits):
     assert appends.verdict(appends.make(seed), seed) == "right"

@@ -10,23 +10,34 @@
 
 The lanes of the task are scalars as always. Counters are on the stack while a loop runs, in 64 bits; LLVM
 makes registers of them. Lists are short, so vectors are no wider than 8 iterations.
+
+**Stream compaction.** AVX-512 has instructions for it. AVX2 moves 8 parts of 32 bits anywhere, so a table
+tells for each mask where each part comes from. Its store of some elements takes AMD's processors 13 cycles,
+so there are four stores, of 8, 4, 2 and 1 parts, for the bits of how many are kept; those that are not to be
+made go to the stack. The table puts the parts where these expect them:
+
+    5 = 4 + 1 kept:   a b c d . . e .     store a b c d at p, e at p + 4
 """
 
 from __future__ import annotations
 
 from diffsim.backends.llvm import loops, safepoints
 from diffsim.backends.llvm.lowering import FunctionLowering
-from diffsim.backends.llvm.module import Module
+from diffsim.backends.llvm.module import Module, memory_type
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.simd.simd import SimdLowering, is_cheap
 from diffsim.backends.simd.simd_blocks import first_lanes
-from diffsim.backends.simd.simd_values import Index
-from diffsim.ir.nodes import Block, Const, For, If, Let, Stmt, Store, Task, Value
+from diffsim.backends.simd.simd_values import Index, SimdValues
+from diffsim.ir.nodes import Block, Const, For, If, Let, Mem, Stmt, Store, Task, Value
 from diffsim.ir.schedules import Appends
 from diffsim.ir.traversal import outs, statements
-from diffsim.ir.types import i64
+from diffsim.ir.types import ScalarType, i64
 
 _MOST = 8  # iterations at once
+_PARTS = 8
+_KIND = f"<{_PARTS} x i32>"
+_PLACES = {8: 0, 4: 0, 2: 4, 1: 6}
+"""Where the table puts the parts that are stored at once, by their number."""
 
 
 class AppendingLowering(FunctionLowering):
@@ -104,11 +115,7 @@ class _Iterations(SimdLowering):
 
     def begin_site(self, p: Value) -> str:
         """Emit the count of what the active iterations append; return the counter before."""
-        word = f"i{self.lanes}"
-        self.module.declare(f"@llvm.ctpop.{word}", f"declare {word} @llvm.ctpop.{word}({word})")
-        bits = self.assign(f"bitcast {self.vector('i1')} {self.mask} to {word}")
-        few = self.assign(f"call {word} @llvm.ctpop.{word}({word} {bits})")
-        more = self.assign(f"zext {word} {few} to i64")
+        more = count_active(self)
         before = self.assign(f"load i64, ptr {self.slots[p]}")
         self.emit(f"store i64 {self.assign(f'add nsw i64 {before}, {more}')}, ptr {self.slots[p]}")
         return before
@@ -136,29 +143,13 @@ class _Iterations(SimdLowering):
 
     def append(self, s: Store) -> None:
         """Store what the active iterations keep, side by side along the counter's axis."""
-        k, t = self.appends.stores[s], s.mem.dtype.scalar
+        k = self.appends.stores[s]
         at = self.index_of(s.mem, s.index)
         stride = self.terms(s.mem, s.index, None)[k][1]
         along = self.times(Index("0", 1), stride)
         with self.vector_ops():
             v = self.name(s.value)
-        kind, mask = self.vector(t.llvm), self.vector("i1")
-        name = f"@llvm.experimental.vector.compress.v{self.lanes}{FunctionLowering.suffix(self, t)}"
-        self.module.declare(name, f"declare {kind} {name}({kind}, {mask}, {kind})")
-        kept = self.assign(f"call {kind} {name}({kind} {v}, {mask} {self.mask}, {kind} poison)")
-        before, self.mask = self.mask, self.first_kept()
-        self.store_lanes(s.mem, Index(at.base, along.step, along.vector), kept)
-        self.mask = before
-
-    def first_kept(self) -> str:
-        """Emit the mask of as many iterations as are active, the first ones."""
-        word = f"i{self.lanes}"
-        bits = self.assign(f"bitcast {self.vector('i1')} {self.mask} to {word}")
-        few = self.assign(f"call {word} @llvm.ctpop.{word}({word} {bits})")
-        # In 64 bits, as a shift by all lanes would be poison in a word of theirs.
-        wide = self.assign(f"shl i64 -1, {self.assign(f'zext {word} {few} to i64')}")
-        first = self.assign(f"xor {word} {self.assign(f'trunc i64 {wide} to {word}')}, -1")
-        return self.assign(f"bitcast {word} {first} to {self.vector('i1')}")
+        store_kept(self, s.mem, Index(at.base, along.step, along.vector), v)
 
     def test_before(self, s: If, block: Block) -> str:
         rest = [x for x in block.stmts if not (isinstance(x, Store) and x in self.appends.stores)]
@@ -175,7 +166,7 @@ class _Iterations(SimdLowering):
 
 def _width(appends: Appends, jit: Jit) -> int:
     """Return how many iterations run at once."""
-    bits = 32
+    bits = max([32, *(s.mem.dtype.scalar.bits for s in appends.stores)])
     for s in (x for loop in appends.loops for x in statements(loop.body)):
         for v in outs(s):
             if v in appends.divergent and v.type.scalar.is_float:
@@ -282,3 +273,119 @@ def _one_by_one(body: AppendingLowering, s: For, k: str) -> None:
     loops.lower_for(body, s.replace(lo=lo, inits=inits, outs=results))
     for out, p in zip(results, s.params, strict=True):
         body.emit(f"store i64 {body.index64(out)}, ptr {slots[p]}")
+
+
+def store_kept(body: SimdValues, mem: Mem, at: Index, v: str) -> None:
+    """Store what the active lanes have of a vector as if they were the first ones."""
+    beside = at.step == 1 and not at.vector
+    if body.jit.vector_bits < 512:
+        if beside:
+            _store_parts(body, mem, at, _moved(body, mem.dtype.scalar, v, _PLACES))
+        else:
+            _store_by_lane(body, mem, at, _moved(body, mem.dtype.scalar, v, {}))
+        return
+    kind, mask = body.vector(memory_type(mem.dtype.scalar)), body.vector("i1")
+    suffix = FunctionLowering.suffix(body, mem.dtype.scalar)
+    name = f"@llvm.experimental.vector.compress.v{body.lanes}{suffix}"
+    body.module.declare(name, f"declare {kind} {name}({kind}, {mask}, {kind})")
+    kept = body.assign(f"call {kind} {name}({kind} {v}, {mask} {body.mask}, {kind} poison)")
+    before, body.mask = body.mask, first_lanes(body, count_active(body), or_none=True)
+    body.store_lanes(mem, at, kept)
+    body.mask = before
+
+
+def _moved(body: SimdValues, t: ScalarType, v: str, places: dict[int, int]) -> str:
+    """Emit the parts of the active lanes, of which a lane of 64 bits has two, where the table puts them."""
+    kind, n = body.vector(t.llvm), body.lanes
+    room = _PARTS * 32 // t.bits
+    if n < room:
+        picks = ", ".join(f"i32 {min(k, n - 1)}" for k in range(room))
+        v = body.assign(f"shufflevector {kind} {v}, {kind} poison, <{room} x i32> <{picks}>")
+        kind = f"<{room} x {t.llvm}>"
+    row = body.assign(f"zext i{n} {bits_of(body)} to i64")
+    table = _table(body, t.bits // 32, places)
+    row = body.assign(f"getelementptr <{_PARTS} x i8>, ptr {table}, i64 {row}")
+    few = body.assign(f"load <{_PARTS} x i8>, ptr {row}, align {_PARTS}")
+    which = body.assign(f"zext <{_PARTS} x i8> {few} to {_KIND}")
+    name = "@llvm.x86.avx2.permd"
+    body.module.declare(name, f"declare {_KIND} {name}({_KIND}, {_KIND})")
+    whole = body.assign(f"bitcast {kind} {v} to {_KIND}")
+    return body.assign(f"call {_KIND} {name}({_KIND} {whole}, {_KIND} {which})")
+
+
+def _table(body: SimdValues, width: int, places: dict[int, int]) -> str:
+    """Return the table for elements of some parts: for each mask where each part comes from.
+
+    `places`: where those that are stored at once come to lie; empty: all at the front.
+    """
+    rows = []
+    for mask in range(1 << (_PARTS // width)):
+        picked = [k for k in range(_PARTS) if mask >> (k // width) & 1]
+        row = picked + [0] * (_PARTS - len(picked))
+        done = 0
+        for size, place in places.items():
+            if len(picked) & size:
+                row[place : place + size] = picked[done : done + size]
+                done += size
+        rows.append(f"<{_PARTS} x i8> <{', '.join(f'i8 {k}' for k in row)}>")
+    kind = f"[{len(rows)} x <{_PARTS} x i8>]"
+    name = f"@ds_picked_{width}" if places else f"@ds_front_{width}"
+    text = f"{name} = private unnamed_addr constant {kind} [{', '.join(rows)}], align 64"
+    body.module.declare(name, text)
+    return name
+
+
+def _nowhere(body: SimdValues) -> str:
+    """Return a place on the stack for what is not to be stored."""
+    slot, hidden = body.fresh(), body.fresh()
+    body.preamble.append(f"  {slot} = alloca {_KIND}")
+    # LLVM would make branches if it knew that nobody ever reads it.
+    body.preamble.append(f'  {hidden} = call ptr asm "", "=r,0"(ptr {slot})')
+    return hidden
+
+
+def _store_parts(body: SimdValues, mem: Mem, at: Index, v: str) -> None:
+    width, nowhere = mem.dtype.scalar.bits // 32, _nowhere(body)
+    count = count_active(body)
+    if width > 1:
+        count = body.assign(f"mul nuw nsw i64 {count}, {width}")
+    for size in [s for s in _PLACES if width <= s <= width * body.lanes]:
+        asked = body.assign(f"and i64 {count}, {size}")
+        made = body.assign(f"icmp ne i64 {asked}, 0")
+        before = body.assign(f"and i64 {count}, {-2 * size}")
+        own = body.assign(f"getelementptr i32, ptr {at.base}, i64 {before}")
+        where = body.assign(f"select i1 {made}, ptr {own}, ptr {nowhere}")
+        picks = ", ".join(f"i32 {_PLACES[size] + k}" for k in range(size))
+        kind = f"<{size} x i32>"
+        part = body.assign(f"shufflevector {_KIND} {v}, {_KIND} poison, {kind} <{picks}>")
+        # No alias scope: it may be the stack.
+        body.emit(f"store {kind} {part}, ptr {where}, align {mem.dtype.scalar.bytes}")
+
+
+def _store_by_lane(body: SimdValues, mem: Mem, at: Index, v: str) -> None:
+    """Store the first lanes one by one, as many as are active, the others on the stack.
+
+    LLVM would make a branch of each lane, which no processor can guess.
+    """
+    t, pointers, nowhere = mem.dtype.scalar, body.pointers_of(mem, at), _nowhere(body)
+    kind = f"<{_PARTS * 32 // t.bits} x {t.llvm}>"
+    whole, count = body.assign(f"bitcast {_KIND} {v} to {kind}"), count_active(body)
+    for k in range(body.lanes):
+        own = body.assign(f"extractelement {body.vector('ptr')} {pointers}, i64 {k}")
+        active = body.assign(f"icmp ugt i64 {count}, {k}")
+        where = body.assign(f"select i1 {active}, ptr {own}, ptr {nowhere}")
+        x = body.assign(f"extractelement {kind} {whole}, i64 {k}")
+        body.emit(f"store {t.llvm} {x}, ptr {where}, align {t.bytes}")
+
+
+def count_active(body: SimdValues) -> str:
+    """Emit the number of active lanes, in 64 bits."""
+    word = f"i{body.lanes}"
+    body.module.declare(f"@llvm.ctpop.{word}", f"declare {word} @llvm.ctpop.{word}({word})")
+    few = body.assign(f"call {word} @llvm.ctpop.{word}({word} {bits_of(body)})")
+    return body.assign(f"zext {word} {few} to i64")
+
+
+def bits_of(body: SimdValues) -> str:
+    """Emit the mask as a word of one bit for each lane."""
+    return body.assign(f"bitcast {body.vector('i1')} {body.mask} to i{body.lanes}")

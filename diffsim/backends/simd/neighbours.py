@@ -219,6 +219,9 @@ class _Together:
             return
         body, t = self.body, self.type
         runs = self.group.pieces(offsets)
+        if self.is_load and t.bits == 32:
+            # Three take as many shuffles as four, more than two and one.
+            runs = [r for run in runs for r in ([run[:2], run[2:]] if len(run) == 3 else [run])]
         given = [
             [""] * body.lanes
             if self.is_load

@@ -6,7 +6,7 @@ from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
 from diffsim.backends.simd import prefetch
 from diffsim.backends.simd.simd import SimdLowering
-from diffsim.backends.simd.simd_values import Index
+from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Let, Load, Task
 from diffsim.ir.types import ScalarType
 
@@ -144,15 +144,25 @@ def _only_yields(task: Task) -> bool:
     return all(isinstance(s, (Let, Load)) for s in task.body.stmts)
 
 
-def first_lanes(body: SimdLowering, count: str) -> str:
-    """Emit the mask of the first `count` lanes, at least one: ones shifted right within a word.
+def first_lanes(body: SimdValues, count: str, *, or_none: bool = False) -> str:
+    """Emit the mask of the first `count` lanes, at least one; there may be more than lanes.
 
-    A shift by 64 would be poison (LLVM LangRef), hence "at least one".
+    `or_none`: of fewer than 64 lanes none is allowed, too. Before AVX-512 a mask is a vector, which LLVM
+    would make of a word bit by bit; so the numbers of the lanes are compared.
     """
     lanes = body.lanes
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
     most = body.assign(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
-    bits = body.assign(f"lshr i64 -1, {body.assign(f'sub nsw i64 64, {most}')}")
+    if body.jit.vector_bits < 512:
+        few = body.assign(f"trunc i64 {most} to i32")
+        numbers = ", ".join(f"i32 {k}" for k in range(lanes))
+        return body.assign(f"icmp sgt {body.vector('i32')} {body.splat('i32', few)}, <{numbers}>")
+    if or_none:
+        # In 64 bits, as a shift by all lanes would be poison in a word of theirs.
+        bits = body.assign(f"xor i64 {body.assign(f'shl i64 -1, {most}')}, -1")
+    else:
+        # A shift by 64 would be poison (LLVM LangRef), hence "at least one".
+        bits = body.assign(f"lshr i64 -1, {body.assign(f'sub nsw i64 64, {most}')}")
     if lanes < 64:
         bits = body.assign(f"trunc i64 {bits} to i{lanes}")
     return body.assign(f"bitcast i{lanes} {bits} to {body.vector('i1')}")

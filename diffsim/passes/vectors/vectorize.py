@@ -85,18 +85,19 @@ _ALWAYS = False
 """For tests: whether all tasks are vectorized that may be."""
 
 
-def vectorize(kernel: Kernel, *, has_masks: bool = True) -> Kernel:
+def vectorize(kernel: Kernel, *, vector_bits: int = 512) -> Kernel:
     """Return the kernel with `Task.simd`, and what belongs to it, filled in.
 
     Args:
         kernel: scalar IR.
-        has_masks: whether a store of some lanes costs no more than one of all. AVX2 has such an
-            instruction, but AMD's processors take tens of cycles for it. Where it does, there is one, too,
-            that moves what a mask picks to the front.
+        vector_bits: of the CPU's registers. With 512 a store of some lanes costs no more than one of all;
+            with 256 there is such an instruction, but AMD's processors take tens of cycles for it. Both can
+            move what a mask picks to the front.
     """
+    has_masks = vector_bits >= 512
     most = max(map(_lanes, kernel.tasks), default=0)
     tasks = [_task(t, has_masks, few=_lanes(t) * _FEW < most) for t in kernel.tasks]
-    if has_masks:
+    if vector_bits >= 256:
         tasks = [with_appends(t) if t.simd is None else t for t in tasks]
     return kernel.replace(tasks=tuple(tasks))
 

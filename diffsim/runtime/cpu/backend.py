@@ -39,7 +39,7 @@ class CpuBackend:
         return pipeline.lower(
             debug=options.debug,
             deterministic=options.deterministic,
-            has_masks=session.jit.vector_bits >= 512,
+            vector_bits=session.jit.vector_bits,
         )
 
     def generate(self, lowered: Kernel) -> CpuCode:
