@@ -21,6 +21,12 @@ def always(monkeypatch):
     monkeypatch.setattr(vectorize, "_ALWAYS", True)
 
 
+@pytest.fixture
+def no_lines(monkeypatch):
+    """Lanes prefetch single elements alone."""
+    monkeypatch.setattr(prefetch, "_streams", lambda task: frozenset())
+
+
 def adding(points=POINTS, **options):
     """Return a kernel that adds to points that an array tells, and the fields of its operands."""
     ds.init(arch=ds.cpu, cpu_max_num_threads=1, **options)
@@ -70,7 +76,7 @@ def test_large_fields_are_prefetched():
     """Loads and additions, once for each lane; a debug build stops at a check before it reads on."""
     at = np.zeros(4, np.int32)
     add, _, _ = adding()
-    lanes = prefetches(add, at, 0, 4)
+    lanes = prefetches(add, at, 0, 4) - 1  # the line of their indices
     assert lanes >= 8
     assert lanes % 2 == 0
     add, _, _ = adding(points=1000)
@@ -79,7 +85,31 @@ def test_large_fields_are_prefetched():
     assert prefetches(add, at, 0, 4) == 0
 
 
-def test_indices_that_lanes_write_are_not_read_ahead():
+@pytest.mark.parametrize("points", [1 << 18, 1 << 8])
+def test_lines_that_lanes_share_are_prefetched_beside_large_fields(points):
+    """Once for each block: what it reads, and what it stores; not beside lookups in small fields."""
+    ds.init(arch=ds.cpu, cpu_max_num_threads=1)
+    x, at = ds.field(ds.f32, shape=points), ds.field(ds.i32, shape=1024)
+    y, z = ds.Vector.field(2, ds.f32, shape=1024), ds.field(ds.f32, shape=1024)
+
+    @ds.kernel
+    def look():
+        for i in z:
+            z[i] = y[i][0] * x[at[i]] + y[i][1]
+
+    every = prefetches(look)
+    stores = look.llvm().count(", i32 1, i32 3, i32 1)")
+    if points < 1 << 18:
+        assert (every, stores) == (0, 0)
+        return
+    assert stores == 1
+    # Four numbers for each lane, in lines of 64 bytes, and the lane's own lookup.
+    assert every in [
+        lanes + max(lanes // 16, 1) * 2 + max(lanes // 8, 1) for lanes in (4, 8, 16, 32)
+    ]
+
+
+def test_indices_that_lanes_write_are_not_read_ahead(no_lines):
     ds.init(arch=ds.cpu, cpu_max_num_threads=1)
     x, at, y = ds.field(ds.f32, shape=1 << 18), ds.field(ds.i32, shape=64), ds.field(ds.f32, 64)
 
@@ -92,7 +122,7 @@ def test_indices_that_lanes_write_are_not_read_ahead():
     assert prefetches(follow) == 0
 
 
-def test_indices_of_indices_are_not_read_ahead():
+def test_indices_of_indices_are_not_read_ahead(no_lines):
     ds.init(arch=ds.cpu, cpu_max_num_threads=1)
     x, y = ds.field(ds.f32, shape=1 << 18), ds.field(ds.f32, 64)
     at, of = ds.field(ds.i32, shape=64), ds.field(ds.i32, shape=64)

@@ -60,9 +60,14 @@ def find_place(body: SimdValues, group: Neighbours) -> Index | None:
     return at
 
 
+def are_near(at: Index) -> bool:
+    """Whether the lanes' elements are side by side, or a few scalars apart."""
+    return not at.vector and 1 <= at.step <= _WIDEST_STEP
+
+
 def _makes_spans(at: Index) -> bool:
     """Whether the lanes' elements are few scalars apart."""
-    return not at.vector and 1 < at.step <= _WIDEST_STEP
+    return at.step > 1 and are_near(at)
 
 
 def _copy(body: SimdValues, s: Access) -> PrivateCopy | None:

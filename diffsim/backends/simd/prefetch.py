@@ -15,6 +15,10 @@ so the address may be anything. What it is computed from is loaded, and such a l
 - there is no check in the task, as with `debug=True`, that could end the launch before such a lane runs.
 
 Indices of indices are left alone: their loads would wait themselves.
+
+Such lanes also ask for lines of what they access side by side, as the indices are themselves, some blocks
+before they need them: that takes no load. Between accesses from anywhere the processor does not fetch these
+lines in time, and nothing else of a block can begin before its indices are there.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.simd import lane_offsets, neighbours
 from diffsim.backends.simd.simd_values import Index
 from diffsim.ir.nodes import LEAVES, Atomic, Check, Let, Load, Mem, Stmt, Store, Task, Value
-from diffsim.ir.schedules import Neighbours
+from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.traversal import statements, uses
 from diffsim.ir.types import size_of
 
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from diffsim.backends.simd.simd import SimdLowering
 
 _AHEAD = 32  # lanes, 0.1 µs or more: what memory takes
+_STREAM_AHEAD = 128  # lanes: before the indices of those _AHEAD are read
 _FEWEST_BYTES = 1 << 19  # of a field that does not stay in a core's cache beside others
 _LONGEST = 24  # statements that are computed twice
 _MOST = 32  # prefetches of a group in a block: more fill the queue of misses, and loads wait behind them
@@ -53,6 +58,10 @@ def open_block(body: SimdLowering, first: str, extent: str, low: str) -> None:
         low: the index of a row's first lane.
     """
     body.later = ""
+    body.slices, body.streams = {}, frozenset()
+    if any(isinstance(s, Check) for s in statements(body.task.body)):
+        return
+    body.streams = _streams(body.task)
     body.slices = _slices(body.task) if body.lanes <= _MOST else {}
     if not body.slices:
         return
@@ -65,8 +74,6 @@ def open_block(body: SimdLowering, first: str, extent: str, low: str) -> None:
 
 def _slices(task: Task) -> dict[Neighbours, list[Stmt]]:
     """Return the groups worth a prefetch, with the statements that compute their places."""
-    if any(isinstance(s, Check) for s in statements(task.body)):
-        return {}
     written = {s.mem for s in statements(task.body) if isinstance(s, (Store, Atomic))}
     own = set(task.body.stmts)
     found = {}
@@ -77,6 +84,22 @@ def _slices(task: Task) -> dict[Neighbours, list[Stmt]]:
             if slice_ and len(slice_) <= _LONGEST:
                 found[group] = slice_
     return found
+
+
+def _streams(task: Task) -> frozenset[Access]:
+    """Return the accesses of whose memory lines are asked for early, where lanes are side by side.
+
+    Those of lanes that access large memories anywhere, too: the first one to each element. How large an array
+    is only the launch knows.
+    """
+    firsts = [g.accesses[0] for g in task.neighbours if g.step is None]
+    if not any(s.mem.kind == "array" or _is_large(task, s.mem, s.index) for s in firsts):
+        return frozenset()
+    found: dict[object, Access] = {}
+    for s in task.body.stmts:
+        if isinstance(s, (Load, Store, Atomic)) and s.mem.kind in ("field", "array"):
+            found.setdefault((s.mem, s.index), s)
+    return frozenset(found.values())
 
 
 def _is_large(task: Task, mem: Mem, index: tuple[Value, ...]) -> bool:
@@ -158,15 +181,16 @@ def emit(body: SimdLowering, group: Neighbours) -> None:
 @contextmanager
 def _in_later_block(body: SimdLowering, slice_: list[Stmt]) -> Iterator[None]:
     """Give the values of a slice the names that they have in the later block."""
-    known = body.names, body.lane_names, body.places, body.indices, body.later
+    known = body.names, body.lane_names, body.places, body.indices, body.later, body.streams
     body.names, body.lane_names, body.places = dict(known[0]), dict(known[1]), dict(known[2])
     body.indices, body.later = [{body.task.axes[-1]: Index(body.later, 1)}], ""
+    body.streams = frozenset()
     body.int64_names.append({})
     for s in slice_:
         body.stmt(s)
     yield
     body.int64_names.pop()
-    body.names, body.lane_names, body.places, body.indices, body.later = known
+    body.names, body.lane_names, body.places, body.indices, body.later, body.streams = known
 
 
 def _place(body: SimdLowering, group: Neighbours) -> tuple[Index, list[tuple[Value, str]]]:
@@ -185,15 +209,28 @@ def _offsets(body: SimdLowering, group: Neighbours, lanes: Iterable[int]) -> lis
 
 def _prefetch(body: SimdLowering, group: Neighbours) -> None:
     """Emit about one prefetch for each cache line that a lane's accesses are in."""
-    s = group.accesses[0]
-    t, base = s.mem.dtype.scalar, _place(body, group)[0].base
-    body.module.declare(_PREFETCH, f"declare void {_PREFETCH}(ptr, i32, i32, i32)")
-    write = int(not isinstance(s, Load))
+    s, base = group.accesses[0], _place(body, group)[0].base
     for own in _offsets(body, group, range(body.lanes)):
         for o in _lines(body, group):
-            place = body.assign(f"add nsw i64 {own}, {o}") if o else own
-            place = body.assign(f"getelementptr {memory_type(t)}, ptr {base}, i64 {place}")
-            body.emit(f"call void {_PREFETCH}(ptr {place}, i32 {write}, i32 3, i32 1)")
+            _ask_for(body, s, base, body.assign(f"add nsw i64 {own}, {o}") if o else own)
+
+
+def _ask_for(body: SimdLowering, s: Access, base: str, offset: str) -> None:
+    """Emit one prefetch for an access, some scalars behind an address."""
+    t, write = memory_type(s.mem.dtype.scalar), int(not isinstance(s, Load))
+    body.module.declare(_PREFETCH, f"declare void {_PREFETCH}(ptr, i32, i32, i32)")
+    place = body.assign(f"getelementptr {t}, ptr {base}, i64 {offset}")
+    body.emit(f"call void {_PREFETCH}(ptr {place}, i32 {write}, i32 3, i32 1)")
+
+
+def emit_stream(body: SimdLowering, s: Access, at: Index, offsets: Iterable[int] = (0,)) -> None:
+    """Emit prefetches of what later lanes access side by side, at some offsets from `at`."""
+    if body.mask or s not in body.streams or not neighbours.are_near(at):
+        return
+    line = _LINE // s.mem.dtype.scalar.bytes
+    last = at.step * (body.lanes - 1) + max(offsets)
+    for o in range(min(offsets), last + 1, line):
+        _ask_for(body, s, at.base, str(at.step * _STREAM_AHEAD + o))
 
 
 def _lines(body: SimdLowering, group: Neighbours) -> list[int]:

@@ -64,6 +64,8 @@ class SimdLowering(SimdValues):
     """Groups whose elements are prefetched, and what computes their places (`prefetch.py`)."""
     later = ""
     """The first lane of the block that prefetches are for."""
+    streams: frozenset[Access] = frozenset()
+    """Accesses whose next lines are prefetched where lanes are side by side."""
 
     # ---- statements
 
@@ -105,6 +107,7 @@ class SimdLowering(SimdValues):
         elif not self.mask:
             neighbours.together(self, group, at, offsets)
             prefetch.emit(self, group)
+            prefetch.emit_stream(self, group.accesses[0], at, offsets)
         elif self.mask == self.fewer_lanes[0]:
             neighbours.together_in_front(self, group, at, offsets)
         elif neighbours.may_be_idle(group, at):
@@ -156,6 +159,7 @@ class SimdLowering(SimdValues):
             exchanges.store(self, s, value)
         elif isinstance(s, Store):
             at = self.index_of(s.mem, s.index)
+            prefetch.emit_stream(self, s, at)
             # All active lanes store the same value to the same place: once will do.
             if not at.step and not at.vector and s.value not in self.divergent:
                 self.store(s.mem, at.base, self.name(s.value))
@@ -190,6 +194,7 @@ class SimdLowering(SimdValues):
             self.names[s.out] = exchanges.load(self, s)
             return
         at = self.index_of(s.mem, s.index, self.packed.get(s))
+        prefetch.emit_stream(self, s, at)
         t = s.mem.dtype.scalar
         if s.out in self.divergent:
             self.names[s.out] = self.load_lanes(s.mem, at)
@@ -206,6 +211,7 @@ class SimdLowering(SimdValues):
             return
         copy = self.private_copies.get(s)
         at = self.index_of(s.mem, s.index, copy)
+        prefetch.emit_stream(self, s, at)
         if copy and copy.slots > 1:
             self.add_to_slots(s, at, copy.slots)
             return
