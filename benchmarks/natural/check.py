@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from suite import difference_error, load, programs
+from suite import arrays, build, build_c, compile_c, difference_error, load, programs
 
 TINY = dict(
     histogram=100, sorting=64, unrolled_layer=4, bundle=1000, kmeans=50, gmm=20, logsumexp=20
@@ -22,6 +22,23 @@ def start(ds: Any, name: str) -> None:
     ds.init(arch=ds.cpu, default_fp=ds.f64, rules=rules)
 
 
+def program_error(ds: Any, name: str) -> float:
+    """Of diffsim's gradient of a program, in a session that has begun."""
+    module, n = load(name), TINY.get(name, 12)
+    given = arrays(module, n, "f8")
+    return difference_error(build(ds, module, n, given), given)
+
+
+def reference_error(source: Path, folder: Path) -> float:
+    """Of the adjoint that is written by hand in a C file; its library goes into the folder."""
+    module, n = load(source.stem), TINY.get(source.stem, 12)
+    given, library = arrays(module, n, "f8"), compile_c(source, 1, "f8", folder)
+    built = build_c(library, n, given, list(given))
+    built.gradient(lambda: None)
+    wanted = [name for name, gradient in built.gradients().items() if gradient.any()]
+    return difference_error(build_c(library, n, given, wanted), given)
+
+
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     import diffsim as ds
@@ -29,7 +46,7 @@ def main() -> None:
     for name in sys.argv[1:] or programs():
         start(ds, name)
         try:
-            print(name, f"{difference_error(ds, load(name), TINY.get(name, 12)):.0e}", flush=True)
+            print(name, f"{program_error(ds, name):.0e}", flush=True)
         except ds.DiffsimError as error:
             print(name, "refused:", str(error).splitlines()[0], flush=True)
 
