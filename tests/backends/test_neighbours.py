@@ -60,6 +60,72 @@ def test_components_of_elements_anywhere(t, width):
 
 
 @pytest.mark.parametrize("bits", ["512", "256"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_lanes_that_all_add_to_one_element(bits, width, monkeypatch):
+    """Runs of equal indices, longer and shorter than a block of lanes, and two ends alone that are equal."""
+    monkeypatch.setenv("DIFFSIM_VECTOR_BITS", bits)
+    ds.init(arch=ds.cpu)
+    n = 200
+    x = ds.Vector.field(width, ds.f32, shape=n)
+    y = ds.Vector.field(width, ds.f32, shape=ROWS)
+    at = ds.field(ds.i32, shape=n)
+
+    @ds.kernel
+    def add():
+        for i in x:
+            y[at[i]] += 2 * x[i]
+
+    h = numbers((n, width), 3, "f4")
+    x.from_numpy(h.reshape(x.to_numpy().shape))
+    ends = np.full(n, 4)
+    ends[1::2] = 5
+    ends[15::16] = ends[7::8] = 4
+    for k in (np.arange(n) // 50, np.arange(n) // 6 % ROWS, np.full(n, 8), ends):
+        at.from_numpy(k.astype("i4"))
+        y.fill(0)
+        add()
+        want = np.zeros((ROWS, width))
+        np.add.at(want, k, 2 * h)
+        np.testing.assert_array_equal(y.to_numpy().reshape(ROWS, width), want)
+    # A sum of the lanes, for each component.
+    assert add.llvm().count("reduce.fadd") >= width
+
+
+@pytest.mark.parametrize("kind", ["field", "array"])
+def test_indices_that_lanes_change_before_they_add(kind):
+    """Elements are those of the indices that were loaded."""
+    ds.init(arch=ds.cpu, cpu_max_num_threads=1)
+    n = 100
+    y = ds.Vector.field(3, ds.f32, shape=ROWS)
+    of = ds.field(ds.i32, shape=n)
+
+    @ds.kernel
+    def add_by_array(at: ds.types.ndarray(ds.i32, 1), same: ds.types.ndarray(ds.i32, 1)):
+        for i in range(n):
+            k = at[i]
+            same[i] = 0
+            y[k] += ds.Vector([1.0, 2.0, 3.0])
+
+    @ds.kernel
+    def add_by_field():
+        for i in range(n):
+            k = of[i]
+            of[i] = 0
+            y[k] += ds.Vector([1.0, 2.0, 3.0])
+
+    k = indices(n, 1)
+    given = k.copy()
+    of.from_numpy(k)
+    if kind == "array":
+        add_by_array(given, given)
+    else:
+        add_by_field()
+    want = np.bincount(k, minlength=ROWS)[:, None] * np.array([1, 2, 3])
+    np.testing.assert_array_equal(y.to_numpy(), want)
+    np.testing.assert_array_equal(given if kind == "array" else of.to_numpy(), 0)
+
+
+@pytest.mark.parametrize("bits", ["512", "256"])
 @pytest.mark.parametrize("n", SIZES)
 def test_components_side_by_side(n, bits, monkeypatch):
     """Steps of 2 to 5: spans of memory, with components that are not asked for, and more behind them."""

@@ -175,8 +175,10 @@ def results(text, seed, **options):
             shape = part.to_numpy().shape
             part.from_numpy(random.integers(-2, 3, shape).astype(part.to_numpy().dtype))
     for name in ("at", "of"):
-        shape = names[name].to_numpy().shape
-        names[name].from_numpy(random.integers(0, ROWS - 3, shape).astype("i4"))
+        which = random.integers(0, ROWS - 3, names[name].to_numpy().shape)
+        if random.random() < 0.3:
+            which = np.sort(which % 3, axis=0)  # so that many lanes in a row have one index
+        names[name].from_numpy(which.astype("i4"))
     add_lists(names, random)
     names["run"](n)
     found = {name: names[name].to_numpy() for name in "gho"}

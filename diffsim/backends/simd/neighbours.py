@@ -9,7 +9,8 @@ vectors of lanes are made of that, or taken apart, in registers (`shuffles.py`):
     ...
 
 Where lanes are a few scalars apart, as the components of vectors are, all of them make one access to a span.
-Lanes follow one another, so additions that meet are made one after the other.
+Lanes follow one another, so additions that meet are made one after the other; where all of a block meet, as
+they do where indices are sorted, their sum is added once.
 
 A last block of fewer lanes has its first ones: spans end with the last of these, idle lanes load what the
 first one loads, and none behind the last one writes. Under any other mask no lane is asked whether it is
@@ -155,7 +156,11 @@ class _Together:
         for span in spans:
             self.access_span(span)
         done = {o for span in spans for o in span}
-        self.lane_by_lane([o for o in self.offsets if o not in done])
+        rest = [o for o in self.offsets if o not in done]
+        if rest and self.may_meet():
+            self.at_once_where_all_meet(rest)
+        else:
+            self.lane_by_lane(rest)
         for s, o in zip(self.group.accesses, self.offsets, strict=True):
             if isinstance(s, Load):
                 self.body.names[s.out] = self.found[o]
@@ -217,6 +222,59 @@ class _Together:
         self.body.emit(f"store {kind} {v}, ptr {place}, {self.how()}")
 
     # ---- lanes that are anywhere
+
+    def may_meet(self) -> bool:
+        """Whether to ask if all lanes add to one element: where a loaded integer tells each one's."""
+        at, terms = self.at, self.terms
+        return (
+            isinstance(self.first, Atomic)
+            and not at.step
+            and bool(at.vector)
+            and lane_offsets.are_loaded(self.body, [i for i, _ in terms])
+        )
+
+    def at_once_where_all_meet(self, offsets: list[int]) -> None:
+        """Emit one addition of the sums of all lanes if they meet, as they do where indices are sorted.
+
+        Else each lane's would wait for the one before.
+        """
+        body, at = self.body, self.at
+        test, once, apart, after = (
+            body.new_label(w) for w in ("ends_meet", "meet", "apart", "end")
+        )
+        ends = [
+            lane_offsets.own_offset(body, self.terms, at.vector, k) for k in (0, body.lanes - 1)
+        ]
+        near = body.assign(f"icmp eq i64 {ends[0]}, {ends[1]}")
+        body.emit(f"br i1 {near}, label %{test}, label %{apart}")
+        body.start_block(test)
+        kind, word = body.vector("i64"), f"i{body.lanes}"
+        equal = body.assign(f"icmp eq {kind} {at.vector}, {body.splat('i64', ends[0])}")
+        bits = body.assign(f"bitcast {body.vector('i1')} {equal} to {word}")
+        all_ = body.assign(f"icmp eq {word} {bits}, -1")
+        body.emit(f"br i1 {all_}, label %{once}, label %{apart}")
+        for label, add in ((once, self.add_sums), (apart, self.lane_by_lane)):
+            body.start_block(label)
+            # Indices that one side computes are unknown on the other.
+            body.indices.append({})
+            body.int64_names.append({})
+            known = dict(body.lane_names)
+            # A product of an integer would have to be made again, too.
+            if label == apart and all(stride == "1" for _, stride in self.terms):
+                lane_offsets.load_again(body, [i for i, _ in self.terms])
+            add(offsets)
+            body.lane_names = known
+            body.int64_names.pop()
+            body.indices.pop()
+            body.jump(after)
+        body.start_block(after)
+
+    def add_sums(self, offsets: list[int]) -> None:
+        """Emit one addition for each neighbour of the first lane's element, of what all lanes add."""
+        pointer = self.pointer(0)
+        for o in offsets:
+            total = self.body.reduce("add", self.type, self.values[o])
+            self.body.update("add", self.first.mem, self.after(pointer, o), total)
 
     def lane_by_lane(self, offsets: list[int]) -> None:
         """Emit what each lane accesses by itself."""

@@ -63,7 +63,7 @@ class SimdValues(FunctionLowering):
         """The registers of each."""
         self.wanted: set[Value] = set()
         """Integers that are loaded as scalars too (`lane_offsets.py`)."""
-        self.lane_names: dict[Value, list[str]] = {}
+        self.lane_names: dict[Value, tuple[list[str], tuple[Load, str, int, int]]] = {}
         self.mask = ""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False
