@@ -52,7 +52,9 @@ def fields(cpu):
 def test_branches_of_a_loop_take_registers(fields):
     few, many = lanes(fields, 2, "if d > 0.1:"), lanes(fields, 24, "if d > 0.1:")
     assert many < few
-    assert many == lanes(fields, 24, "for _ in ds.static(range(1)):")
+    # With 16 registers branches cost more than spills.
+    straight = lanes(fields, 24, "for _ in ds.static(range(1)):")
+    assert many == straight if Jit().vector_registers >= 32 else many >= straight
 
 
 def test_the_same_is_computed(fields):

@@ -16,6 +16,8 @@ from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 
 _LONG = 100
 """Statements of a lane."""
+_SPILLS = 4
+"""Vectors for each of 16 registers in loops with branches: wider blocks ask less often which lanes work."""
 
 
 def choose_simd_width(task: Task, jit: Jit) -> int:
@@ -30,7 +32,8 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
             if v.type.scalar.is_float:
                 bits = max(bits, v.type.scalar.bits)
     lanes = jit.vector_bits // bits
-    fit = jit.vector_registers // _register_pressure(task.body, task.simd)
+    spills = 1 if jit.vector_registers >= 32 else _SPILLS
+    fit = jit.vector_registers // _register_pressure(task.body, task.simd, spills)
     if bits == 32 and only_lookups(task, jit):
         fit = 4
     elif _has_work_enough(task):
@@ -69,19 +72,23 @@ def _has_lists(task: Task) -> bool:
     )
 
 
-def _register_pressure(block: Block, wide: frozenset[Value]) -> int:
+def _register_pressure(block: Block, wide: frozenset[Value], spills: int) -> int:
     """Return the most vectors live at once in any innermost loop of a block, or in a block without loops.
 
     Spills there cost the most: what is live across a loop without being used in it may be spilled around it.
+    A loop with branches may have `spills` times as many live.
     """
     most = 1
     if not any(blocks(s) for s in block.stmts):
         most = _most_live(block, set(), wide)
     for s in block.stmts:
-        most = max([most, *(_register_pressure(b, wide) for b in blocks(s) if _has_loop(b))])
+        most = max(
+            [most, *(_register_pressure(b, wide, spills) for b in blocks(s) if _has_loop(b))]
+        )
         if isinstance(s, (For, While)) and not _has_loop(s.body):
             around = {v for v in free_values(s.body) if v in wide}.union(s.params)
-            most = max(most, _most_live(s.body, around, wide))
+            branches = any(blocks(x) for x in s.body.stmts)
+            most = max(most, _most_live(s.body, around, wide) // (spills if branches else 1))
     return most
 
 
