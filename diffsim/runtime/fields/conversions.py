@@ -47,6 +47,9 @@ _NOT_AN_ARRAY = np.array(None)
 
 def array_of(value: object) -> np.ndarray:
     """Return a value as an array; of dtype object if it cannot be one, as it is if it holds fields."""
+    if value.__class__ is Matrix and value.entries.dtype != object:
+        numbers: np.ndarray = value.entries
+        return numbers
     # What the tape does not follow any more is a plain number.
     if isinstance(value, Tracked) and not value.follows():
         value = value.value

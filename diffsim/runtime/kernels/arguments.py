@@ -99,6 +99,7 @@ class Signature:
             self.result = _value_type(result, source, "return")
         self.names = [p.name for p in self.parameters if p.kind != "self"]
         # Whether arguments and result are passed as they are, by the launch function itself.
+        self.by_value = [(k, p) for k, p in enumerate(self.parameters) if p.kind == "value"]
         self.direct = self.form is None and all(p.kind == "value" for p in self.parameters)
         self.defaults = inspect.signature(function)
         # Python itself binds keywords and defaults, in C; the other way is only for its errors.
@@ -233,6 +234,11 @@ def flatten(p: Parameter, value: object, kernel: str) -> list[Any]:
                 Span.of_caller(),
                 hint="pass a list or an array of that shape",
             )
+        # Floats at once, as each is below; any of them fits.
+        if t.scalar.is_float and made.dtype.kind == "f" and made.dtype.itemsize <= 8:
+            with np.errstate(over="ignore"):
+                numbers: list[Any] = made.astype(t.scalar.numpy).ravel().tolist()
+            return numbers
         # `item` gives Python's numbers, so that the checks below are those of scalar arguments.
         return [scalar_argument(p, t.scalar, x.item(), kernel) for x in made.ravel()]
     return [scalar_argument(p, t, value, kernel)]

@@ -248,10 +248,14 @@ class Kernel(Named, metaclass=PublicNames):
 
     def gives_fields(self, args: tuple[object, ...]) -> bool:
         """Return whether there are fields, or values of a tape, in place of numbers among the arguments."""
-        return any(
-            takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
-            for p, a in zip(self.call_parameters, args, strict=False)
-        )
+        # All but `self`, of a method.
+        first, count = 0 if self.owner is None else 1, len(args)
+        for k, p in self.signature.by_value:
+            if k - first < count:
+                a = args[k - first]
+                if takes_field(p, a) or isinstance(a, Recorded):
+                    return True
+        return False
 
     @property
     def call_parameters(self) -> list[Parameter]:

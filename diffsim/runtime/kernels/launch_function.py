@@ -8,10 +8,11 @@ versions of what is written, call, report errors, tell the tape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir.op import Tracked
+from diffsim.ir.types import size_of
 from diffsim.passes.sparse.activation import changed_levels
 from diffsim.runtime.binding.array_memory import bind_array, write_arrays
 from diffsim.runtime.binding.bound_fields import BoundFields
@@ -25,10 +26,8 @@ from diffsim.runtime.binding.plain_calls import (
 from diffsim.runtime.executable import Executable, PlainCall
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.kernels import captures
-from diffsim.runtime.kernels.access_summary import (
-    LaunchArguments,
-)
-from diffsim.runtime.kernels.arguments import flatten, takes_field
+from diffsim.runtime.kernels.access_summary import LaunchArguments
+from diffsim.runtime.kernels.arguments import Parameter, flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
 from diffsim.runtime.kernels.version_text import write_row_numbers, write_stamps, write_tests
 from diffsim.runtime.launch_text import Writer, tuple_text
@@ -114,7 +113,8 @@ def _write_pack(
     # `struct` takes any object for a boolean, by its truth.
     if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
         # Vectors and matrices are flattened first, which only the slow path does.
-        w.emit(slow)
+        w.emit(f"$flat = $coerced({arguments}, {names})")
+        w.emit(f"$pack($memory, {compiled.args_at}, *$flat{more})")
         return
     given = f"{names}{more}" if names else more.removeprefix(", ")
     w.emit("try:", f"    $pack($memory, {compiled.args_at}, {given})")
@@ -330,14 +330,34 @@ def _write_launch_note(
         ]
 
 
+def _key_of_flat(parameters: Iterable[Parameter]) -> list[str]:
+    """Return the text of a launch's key, as `LaunchArguments.key` makes it, of the numbers in `$flat`."""
+    key: list[str] = []
+    at = 0
+    for p in parameters:
+        if p.kind == "array":
+            key.append(f"$known({p.name})")
+            continue
+        assert p.type is not None
+        size = size_of(p.type)
+        key.append(f"tuple($flat[{at}:{at + size}])" if p.type.shape else f"$flat[{at}]")
+        at += size
+    return key
+
+
 def _write_row_note(w: Writer, special: Specialization, bound: BoundFields | None) -> None:
     """Add the launch to the row of its arguments."""
     here = w.use(special.launches, "launches")
     params = [p.name for p in special.arguments.parameters]
     w.space["$key"] = special.arguments.key
     whole = f"$key({tuple_text(params)})"
-    if any(p.type is not None and p.type.shape for p in special.arguments.parameters):
-        # A vector argument is a list or an array, which cannot be hashed; it is flattened first.
+    tensors = {p.kind for p in special.arguments.parameters if p.type is not None and p.type.shape}
+    if "value" in tensors:
+        # A vector argument is a list or an array, which cannot be hashed; it was flattened to be packed.
+        w.space["$known"] = known_as
+        key = _key_of_flat(special.arguments.parameters)
+        w.emit(f"$known_as = {tuple_text(key)}", f"{here}.note($known_as, $now)")
+    elif tensors:  # fields in their place
         w.emit(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
     else:
         w.space["$known"] = known_as

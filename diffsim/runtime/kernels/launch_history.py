@@ -84,10 +84,13 @@ class LaunchHistory:
 
     def note_zeros(self, args: Iterable[Any]) -> None:
         """Look for a -0.0 among the arguments of a launch."""
-        flat = (c for a in args for c in (a if isinstance(a, tuple) else (a,)))
-        if any(c == 0 and math.copysign(1.0, c) < 0 for c in flat):
-            self.signed_zeros = True
-            self.effects.clear()
+        for a in args:
+            # `in` compares without a call of Python's; nearly no arguments are 0.
+            flat = a if isinstance(a, tuple) else (a,)
+            if 0 in flat and any(c == 0 and math.copysign(1.0, c) < 0 for c in flat):
+                self.signed_zeros = True
+                self.effects.clear()
+                return
 
     def note(self, key: tuple[Any, ...], now: int) -> None:
         """Add a launch whose arguments have this key."""
