@@ -111,11 +111,18 @@ def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
 
     `given`: also those of the blocks that only an adjoint runs.
     """
-    for stmt in block.stmts:
-        yield stmt
-        if type(stmt) in _HOLD_BLOCKS:
-            for inner in (*blocks(stmt), *custom_rule_blocks(stmt)) if given else blocks(stmt):
-                yield from statements(inner, given=given)
+    # A stack of its own: of generators within each other each would hand on all that is in the innermost one,
+    # and a chain of `elif` is as deep as it is long.
+    open_ = [iter(block.stmts)]
+    while open_:
+        for stmt in open_[-1]:
+            yield stmt
+            if type(stmt) in _HOLD_BLOCKS:
+                inner = (*blocks(stmt), *custom_rule_blocks(stmt)) if given else blocks(stmt)
+                open_ += [iter(b.stmts) for b in reversed(inner)]
+                break
+        else:
+            open_.pop()
 
 
 def bound_in(block: Block) -> set[Value]:

@@ -696,3 +696,37 @@ def test_counters_of_loops_that_lanes_leave_early(first):
     exact = np.where(steps < stops[:, None], added, 0).sum(1)
     np.testing.assert_allclose(total.to_numpy(), exact, rtol=1e-12)
     np.testing.assert_array_equal(last.to_numpy(), 7 * lanes + stops - first)
+
+
+@pytest.mark.parametrize(("count", "in_vectors"), [(4, False), (30, True)])
+@pytest.mark.parametrize("in_branches", [False, True])
+def test_lanes_with_many_stores_far_apart(cpu, count, in_vectors, in_branches):
+    """LLVM would look through all scalar stores of all lanes for vectors, which takes seconds."""
+    x = ds.field(ds.f64, shape=45, needs_grad=True)
+    y = ds.field(ds.f64, shape=(45, 30), needs_grad=True)
+
+    @ds.kernel
+    def powers():
+        for i in x:
+            t = ds.f64(1.0)
+            for k in ds.static(range(count)):
+                t = t * x[i] + 1.0
+                if ds.static(not in_branches):
+                    y[i, k] = t
+                elif x[i] > 0.02 * k:
+                    y[i, k] = t
+
+    values = np.linspace(0.0, 1.0, 45)
+    x.from_numpy(values)
+    powers()
+    seeds = np.random.default_rng(3).uniform(-1, 1, (45, 30))
+    y.grad.from_numpy(seeds)
+    powers.grad()
+    t, dt, derivative = np.ones(45), np.zeros(45), np.zeros(45)
+    for k in range(count):
+        t, dt = t * values + 1.0, dt * values + t
+        made = (values > 0.02 * k) | (not in_branches)
+        np.testing.assert_allclose(y.to_numpy()[:, k], np.where(made, t, 0.0), rtol=1e-12)
+        derivative += np.where(made, dt * seeds[:, k], 0.0)
+    np.testing.assert_allclose(x.grad.to_numpy(), derivative, rtol=1e-10)
+    assert is_wide(powers) == in_vectors

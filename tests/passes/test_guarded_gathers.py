@@ -17,8 +17,9 @@ from diffsim.ir.nodes import Atomic, If
 from diffsim.ir.traversal import statements, task_statements
 from diffsim.ir.verifier import verify
 from diffsim.passes import pipeline
+from diffsim.passes.analysis import guarded_updates
 from diffsim.passes.analysis.affine import number, task_definitions, truth
-from diffsim.passes.analysis.guarded_updates import updates_of
+from diffsim.passes.analysis.guarded_updates import additions, updates_of
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from tests.support.source import make
 
@@ -273,8 +274,39 @@ def test_what_bounds_tell_of_a_condition(cpu, test, known):
     names = {"ds": ds, **space()}
     make("@ds.kernel\n" + text, names)
     (task,) = names["f"]._only(()).ir.tasks
-    (update,) = updates_of(task.body)
+    (update,) = updates_of(task.body, set(additions(task.body)))
     assert (
         truth(update.computes.cond, task_definitions(task), {task.axes[0]: (number(2), number(4))})
         is known
     )
+
+
+@pytest.mark.parametrize("count", [4, 32])
+def test_chains_of_branches_are_copied_for_stencils_alone(cpu, monkeypatch, count):
+    """What an addition in the last of k branches needs is a chain of k: all of them together, k * k."""
+    copied = []
+    guarded = guarded_updates._guarded
+
+    def counted(*args, **options):
+        copied.append(args)
+        return guarded(*args, **options)
+
+    monkeypatch.setattr(guarded_updates, "_guarded", counted)
+    chain = "".join(
+        f"        {'elif' if c else 'if'} c[i] == {c}:\n            y[i] = {c}.5 * x[i] * x[i]\n"
+        for c in range(count)
+    )
+    space = {
+        "ds": ds,
+        "c": ds.field(ds.i32, shape=N),
+        **{n: ds.field(ds.f64, shape=N, needs_grad=True) for n in "xy"},
+    }
+    make(f"@ds.kernel\ndef run():\n    for i in range({N}):\n{chain}", space)
+    values, which = np.linspace(1.0, 2.0, N), np.arange(N) % count
+    space["x"].from_numpy(values)
+    space["c"].from_numpy(which.astype(np.int32))
+    space["run"]()
+    space["y"].grad.fill(1.0)
+    space["run"].grad()
+    np.testing.assert_allclose(space["x"].grad.to_numpy(), 2 * (which + 0.5) * values, rtol=1e-6)
+    assert not copied

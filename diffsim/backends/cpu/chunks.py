@@ -85,7 +85,8 @@ def is_little(body: FunctionLowering, task: Task, lanes: str, work: int) -> str:
 
 def whole(body: FunctionLowering, k: int, kind: str, lanes: str) -> None:
     """Run all lanes of a task on this thread; return from the launch if it was stopped."""
-    body.emit(f"call void @{kind}{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
+    f = body.module.same_as.get(k, k)
+    body.emit(f"call void @{kind}{f}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
     # Only functions with a safepoint can return early; the others need no test.
     if k in body.module.counting:
         safepoints.return_if_stopped(body)

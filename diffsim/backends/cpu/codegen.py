@@ -11,7 +11,13 @@ from __future__ import annotations
 
 import math
 
-from diffsim.backends.cpu import packed_copies, private_copies, seams, trailing_task
+from diffsim.backends.cpu import (
+    packed_copies,
+    private_copies,
+    seams,
+    shared_functions,
+    trailing_task,
+)
 from diffsim.backends.cpu.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu.scheduling import (
     chunk_copies,
@@ -32,6 +38,7 @@ from diffsim.backends.llvm.lanes import (
     identity,
     point,
     size,
+    sizes_of,
     store_bounds,
 )
 from diffsim.backends.llvm.lowering import FunctionLowering
@@ -55,7 +62,6 @@ _ATTRIBUTES = (
     # A lane that clears a vector's four components calls memset otherwise, and LLVM vectorizes no calls.
     'attributes #1 = { nounwind "no-builtin-memset" }',
 )
-_SHORTEST_ROW = 4  # lanes that LLVM may make vectors of
 _LARGE, _LONG_BODY = 1000, 60  # how many times as large as a rim the box is; statements
 _FEWEST_CHUNKS = 32  # of a task that another one trails; fewer would be too long for the caches
 
@@ -79,13 +85,18 @@ def lower(
     target = CpuTarget(jit, threads)
     module = Module(kernel, layout, target, fast_math=fast_math, deterministic=deterministic)
     text: list[str] = []
+    shared_functions.find_alike(module)
+    written: dict[str, int] = {}
     for k, task in enumerate(kernel.tasks):
         # Tasks come before `launch`: lowering them finds out which of them return early on a stop
         # request (`module.counting`), and the calls in `launch` have to test for that.
-        text += _task(module, k, task)
+        module.open_domain()
+        lines = _task(module, k, task)
+        text += shared_functions.unless_written(module, k, lines, written)
         if _follows(module, k):
             text.append(f"define internal void @behind{k - 1}({_ARGUMENTS}) #0 {{")
             text += trailing_task.chunk(module, k - 1)
+    module.open_domain()
     text += _launch(module)
     head = sorted(module.declared.values())
     # Refused here, where the kernel's line is known: the loader could name the missing symbol only.
@@ -148,8 +159,9 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     # The work counter is inserted here once it is known whether any loop counts; an alloca outside
     # the entry block would not be promoted to a register by LLVM (SROA, mem2reg).
     entry = len(lines)
-    # The bounds too: a lane recovers its point from them.
-    body.load_parameters([task.body, Block([], task.bounds.yields)])
+    # The bounds too: a lane recovers its point from them. Those of tasks that share a function are in slots.
+    bounds = () if k in module.sharing else task.bounds.yields
+    body.load_parameters([task.body, Block([], bounds)])
     if isinstance(body, SimdLowering):
         packed_copies.find(body, k, task)
         body.groups = {s: group for group in task.neighbours for s in group.accesses}
@@ -191,13 +203,13 @@ def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
     """
     lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
     if len(task.axes) == 1:
-        total = _inner(body, task, work, lows[0], ("%begin", "%end"), {}, None)
+        total = _inner(body, k, task, work, lows[0], ("%begin", "%end"), {}, None)
         _store_partials(body, k, task, total)
         return
     # The loop over rows advances by the lanes of one row (or what is left of it) per iteration: one
     # division per row instead of one per lane, and an inner loop with unit stride, which LLVM
     # vectorizes.
-    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
+    sizes = sizes_of(body, k, task, lows)
     before = body.label
     head, row, after = (body.new_label(w) for w in ("rows", "row", "end"))
     body.jump(head)
@@ -221,11 +233,11 @@ def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
     count = body.assign(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
     stop = body.assign(f"add nsw i64 {first}, {count}")
     wide = point(body, task.axes[:-1], lows, sizes, rest)
-    nexts = _inner(body, task, work, lows[-1], (first, stop), wide, sums)
+    nexts = _inner(body, k, task, work, lows[-1], (first, stop), wide, sums)
     advanced = body.assign(f"add nsw i64 {flat}, {count}")
     latch = body.label
     # Of rows that are a single lane LLVM makes one loop.
-    few = _gains_no_vectors(body.module.kernel, task)
+    few = _gain_no_vectors(body.module, k, task)
     body.emit(f"br label %{head}{body.module.as_scalars(always=few)}")
     phis = [f"  {flat} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
     for name, new, (op, _, _), v in zip(
@@ -242,6 +254,7 @@ def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
 
 def _inner(
     body: FunctionLowering,
+    number: int,
     task: Task,
     work: int,
     low: str,
@@ -279,7 +292,7 @@ def _inner(
         safepoints.count(body, work)
     advanced = body.assign(f"add nsw i64 {k}, 1")
     latch = body.label
-    few = _gains_no_vectors(body.module.kernel, task)
+    few = _gain_no_vectors(body.module, number, task)
     body.emit(f"br label %{head}{body.module.as_scalars(calls, always=few)}")
     phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
     for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
@@ -289,19 +302,25 @@ def _inner(
     return carried
 
 
-def _gains_no_vectors(kernel: Kernel, task: Task) -> bool:
+def _gain_no_vectors(module: Module, k: int, task: Task) -> bool:
+    """Return whether none of the tasks that a function is for gains by LLVM's loop vectorizer."""
+    tasks = module.kernel.tasks
+    alike = [tasks[other] for other in module.sharing.get(k, ())] or [task]
+    return all(_gains_no_vectors(t, module.most_lanes) for t in alike)
+
+
+def _gains_no_vectors(task: Task, most: int) -> bool:
     """Return whether a task is not worth the time that LLVM's loop vectorizer takes for it.
 
     Rows shorter than a vector are never run by its code. And the rims of a large box are a small part of a
-    launch, but each of them as much code as the box (docs/adr/0056).
+    launch, but each of them as much code as the box (docs/adr/0056); `most`: lanes of the largest.
     """
     sizes = box_sizes(task)
     if sizes is None:
         return False
-    if len(sizes) > 1 and sizes[-1] <= _SHORTEST_ROW:
+    if sizes[-1] <= shared_functions.SHORTEST_ROW:
         return True
-    others = [math.prod(box) for t in kernel.tasks if t is not task and (box := box_sizes(t))]
-    is_small = math.prod(sizes) * _LARGE <= max(others, default=0)
+    is_small = math.prod(sizes) * _LARGE <= most
     return is_small and sum(1 for _ in statements(task.body)) >= _LONG_BODY
 
 

@@ -419,7 +419,7 @@ class _Spread:
         """Run the task's own function, with atomics where several threads run it."""
         body, k, order = self.body, self.k, self.task.order
         serial = order is not None and order.serial
-        function = f"@task{k}"
+        function = f"@task{self.module.same_as.get(k, k)}"
         if "task" not in self.functions:
             # Without atomics: on this thread, whatever the number of threads.
             function, serial = f"@alone{k}", True

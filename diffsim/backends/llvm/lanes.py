@@ -21,11 +21,13 @@ def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
 
     A constant is folded into the text, any other was stored by `store_bounds` before the task began.
     """
-    v = task.bounds.yields[j]
+    v, slot = task.bounds.yields[j], body.module.layout.bounds.get((k, j))
     # Constant bounds let LLVM know trip counts and drop remainder loops.
-    if isinstance(v, Const):
+    if isinstance(v, Const) and slot is None:
         return str(int(v.value))
-    return body.load_task_slot(body.module.layout.bounds[k, j], "i64")
+    assert slot is not None
+    # A slot that several tasks share changes in between, which LLVM sees where it inlines their function.
+    return body.load_task_slot(slot, "i64", constant=k not in body.module.sharing)
 
 
 def size(body: FunctionLowering, lo: str, hi: str) -> str:
@@ -34,6 +36,16 @@ def size(body: FunctionLowering, lo: str, hi: str) -> str:
         # Constants are clamped here, run-time sizes by the caller.
         return str(max(0, int(hi) - int(lo)))
     return hi if lo == "0" else body.assign(f"sub nsw i64 {hi}, {lo}")
+
+
+def sizes_of(body: FunctionLowering, k: int, task: Task, lows: Sequence[str]) -> list[str]:
+    """Return the number of points along each axis of task k, whose first ones these are."""
+    found = []
+    for a, lo in enumerate(lows):
+        same = body.module.same_sizes.get((k, a))
+        hi = str(same) if same is not None else bound(body, k, task, 2 * a + 1)
+        found.append(hi if same is not None else size(body, lo, hi))
+    return found
 
 
 def groups(body: FunctionLowering, extent: str, width: int) -> str:

@@ -5,12 +5,14 @@ Differences between targets are behind `Target` (`target.py`).
 
 from __future__ import annotations
 
+import math
 import struct
 
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.parameter_block import ParameterBlock
 from diffsim.backends.llvm.target import Target
 from diffsim.ir.nodes import Alloca, Atomic, Check, Const, Kernel, Mem, Print, Task
+from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import ScalarType
 
@@ -52,34 +54,59 @@ class Module:
         self.parts = 0
         self.scalar_calls = 0
         """Calls emitted so far of functions without a vector form."""
-        self.loops = 0
-        """Number of loops that LLVM must not vectorize."""
+        self.loops: dict[int, str] = {}
+        """Metadata nodes of loops that LLVM must not vectorize, with what they say."""
         self.loop_hints: list[str] = []
         """Metadata of loops that a GPU's threads are to unroll."""
         self.counting: set[int] = set()
         """Tasks whose functions return early where the launch is to stop."""
+        self.sharing: dict[int, tuple[int, ...]] = {}
+        """The tasks that may have one function, by each of them (`cpu/shared_functions.py`)."""
+        self.same_sizes: dict[tuple[int, int], int] = {}
+        """The number of lanes of a task along an axis, if all that share its function have as many."""
+        self.same_as: dict[int, int] = {}
+        """The task whose function a task is run by, if it is another one's."""
+        boxes = filter(None, map(box_sizes, kernel.tasks))
+        self.most_lanes = max(map(math.prod, boxes), default=0)
+        """Lanes of the largest task whose number of lanes is a constant."""
         self.simd_widths: dict[Task, int] = {}
         """Lanes of a task that run together as a vector, memoized."""
         self.checks: list[Check | Alloca] = []
         self.prints: list[Print] = []
-        self.scopes: dict[object, int] = {}
-        # One scope for each memory: fields are separate allocations, and a launch refuses arrays that
-        # overlap what the kernel writes (`runtime/binding/array_memory.py`).
-        for mem in kernel.mems:
-            if mem.kind in ("field", "array"):
-                self.scopes[mem] = len(self.scopes)
-        # Temporaries and partial results ("block") and saved values ("scratch") never overlap with any.
-        self.scopes["block"] = len(self.scopes)
-        self.scopes["scratch"] = len(self.scopes)
+        self.nodes = 10
+        """The number of the next metadata node; those below are fixed."""
+        self.domains: list[dict[object, int]] = [{}]
+        """By memory, the first node of its alias scope, in each domain of scopes."""
 
     def declare(self, name: str, text: str) -> None:
         self.declared[name] = text
 
+    def new_nodes(self, count: int = 1) -> int:
+        """Return the first number of new metadata nodes."""
+        self.nodes += count
+        return self.nodes - count
+
+    def open_domain(self) -> None:
+        """Begin a new domain of alias scopes, for the functions of one task.
+
+        Each access names all other scopes of its domain. With the memories of the whole kernel in one domain
+        LLVM would look through all of them for each pair of accesses of each task.
+        """
+        self.domains.append({})
+
     def alias(self, mem: Mem | str) -> str:
-        """Return the alias metadata of an access: its own scope, and noalias with all others."""
+        """Return the alias metadata of an access: its own scope, and noalias with all others.
+
+        One scope for each memory: fields are separate allocations, and a launch refuses arrays that overlap
+        what the kernel writes (`runtime/binding/array_memory.py`). Temporaries and partial results ("block")
+        and saved values ("scratch") never overlap with any.
+        """
         shared = {"temp": "block", "scratch": "scratch"}
-        k = self.scopes[shared.get(mem.kind, mem) if isinstance(mem, Mem) else mem]
-        return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
+        key = shared.get(mem.kind, mem) if isinstance(mem, Mem) else mem
+        domain = self.domains[-1]
+        if key not in domain:
+            domain[key] = self.new_nodes(3)
+        return f", !alias.scope !{domain[key]}, !noalias !{domain[key] + 1}"
 
     def as_scalars(self, calls_before: int | None = None, *, always: bool = False) -> str:
         """Return metadata for the back edge of a loop that should not become vectors, if it is one.
@@ -88,32 +115,31 @@ class Module:
 
         LLVM would call such a function for each element of a vector, which gains nothing, and its two
         cost estimates differ where one call takes the result of another: an assertion then ends the process.
+        `always`: whether it is one in any case, of few iterations, and so not unrolled either.
         """
         if calls_before in (None, self.scalar_calls) and not always:
             return ""
-        self.loops += 1
-        return f", !llvm.loop !{9 + 3 * len(self.scopes) + self.loops}"
+        k = self.new_nodes()
+        self.loops[k] = "!2, !4" if always else "!2"
+        return f", !llvm.loop !{k}"
 
     def metadata(self) -> list[str]:
-        n = len(self.scopes)
         lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
         # Node 3 belongs to the branch weights of safepoints.
         if "@ds_poll" in self.declared:
             lines.append(safepoints.METADATA)
-        # Numbering: 0 to 9 fixed nodes; 10 + 2k and 11 + 2k the lists of scope k and of all others;
-        # then the scopes; then loops. `alias` and `as_scalars` use the numbers before the nodes are
-        # written. Size is quadratic in the number of fields.
-        scope = {k: 10 + 2 * n + k for k in range(n)}
-        for k in range(n):
-            lines.append(f"!{scope[k]} = distinct !{{!{scope[k]}, !0}}")
-        for k in range(n):
-            others = ", ".join(f"!{scope[j]}" for j in range(n) if j != k)
-            lines.append(f"!{10 + 2 * k} = !{{!{scope[k]}}}")
-            lines.append(f"!{11 + 2 * k} = !{{{others}}}")
+        # Three nodes for each scope: the list of itself, that of all others of its domain, and itself. Their
+        # size is quadratic in the number of memories that one task touches.
+        for domain in self.domains:
+            for k in domain.values():
+                others = ", ".join(f"!{j + 2}" for j in domain.values() if j != k)
+                lines.append(f"!{k} = !{{!{k + 2}}}")
+                lines.append(f"!{k + 1} = !{{{others}}}")
+                lines.append(f"!{k + 2} = distinct !{{!{k + 2}, !0}}")
         if self.loops:
             lines.append('!2 = !{!"llvm.loop.vectorize.enable", i1 false}')
-        for k in range(10 + 3 * n, 10 + 3 * n + self.loops):
-            lines.append(f"!{k} = distinct !{{!{k}, !2}}")
+            lines.append('!4 = !{!"llvm.loop.unroll.disable"}')
+        lines += [f"!{k} = distinct !{{!{k}, {says}}}" for k, says in self.loops.items()]
         return lines
 
 

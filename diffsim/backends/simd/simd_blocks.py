@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diffsim.backends.llvm import safepoints
-from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
+from diffsim.backends.llvm.lanes import bound, groups, identity, point, sizes_of
 from diffsim.backends.simd import prefetch
 from diffsim.backends.simd.simd import SimdLowering
 from diffsim.backends.simd.simd_values import Index, SimdValues
@@ -24,7 +24,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     """Emit the loop over blocks begin..end, `work` counted in each; return the partial results."""
     lanes = body.lanes
     lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
-    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
+    sizes = sizes_of(body, k, task, lows)
     per_row = groups(body, sizes[-1], lanes)
     before = body.label
     head, inside, after = (body.new_label(w) for w in ("blocks", "block", "end"))

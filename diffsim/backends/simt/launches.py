@@ -110,7 +110,7 @@ def lower_simt(
         f'!3 = !{{!"llvm.loop.unroll.count", i32 {_UNROLL}}}',
     ]
     if fast_math:
-        parts += target.module_flags(10 + 3 * len(module.scopes))
+        parts += target.module_flags(module.new_nodes())
     # The host then sizes the heap before the first launch; afterwards it cannot.
     heap = target.heap_alloc in module.declared
     whole = "\n".join(parts) + "\n"

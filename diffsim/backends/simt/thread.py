@@ -256,10 +256,8 @@ class Thread(FunctionLowering):
             return ""  # LLVM knows better
         if len(inner) > _MOST_UNROLLED or any(blocks(t) or isinstance(t, Atomic) for t in inner):
             return ""
-        hints = self.module.loop_hints
-        # Behind the nodes of `Module.metadata` and the flags (`lower_simt`).
-        number = 11 + 3 * len(self.module.scopes) + len(hints)
-        hints.append(f"!{number} = distinct !{{!{number}, !3}}")
+        number = self.module.new_nodes()
+        self.module.loop_hints.append(f"!{number} = distinct !{{!{number}, !3}}")
         return f", !llvm.loop !{number}"
 
     def block(self, block: Block) -> None:

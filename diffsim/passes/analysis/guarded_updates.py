@@ -15,13 +15,34 @@ by itself, and nobody may add %v.1 where %made is false, as the element need not
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import LEAVES, Atomic, Block, Const, If, Let, Load, Stmt, Store, Value
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    Const,
+    If,
+    Let,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Task,
+    Value,
+)
 from diffsim.ir.traversal import Rewriter, blocks, has_effects, outs, statements, uses
 from diffsim.ir.types import bool_, i64
-from diffsim.passes.analysis.affine import AffineForms, Definitions, Offset, Ranges, truth
+from diffsim.passes.analysis.affine import (
+    AffineForms,
+    Definitions,
+    Offset,
+    Ranges,
+    offset_of,
+    truth,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,15 +64,64 @@ class Update:
     computes: If | None = None
 
 
-def updates_of(body: Block) -> list[Update]:
-    """Return the additions in a body and in its branches whose values can be computed at its top."""
-    found: list[Update] = []
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Additions to one memory that differ only by constant shifts along the axes."""
+
+    mem: Mem
+    places: tuple[int, ...]
+    """Which component of the index each axis is in."""
+    rest: tuple[tuple[int, object], ...]
+    """The other components: (place, value), the same in the whole group."""
+
+
+def place_of(s: Atomic, task: Task, defs: Definitions) -> tuple[Group, tuple[int, ...]] | None:
+    """Return the group of an addition and its shift along the axes; None: it is in no group."""
+    axes = task.axes
+    shifts: dict[Value, int] = {}
+    places: dict[Value, int] = {}
+    rest: list[tuple[int, object]] = []
+    for k, i in enumerate(s.index):
+        base, shift = offset_of(i, defs)
+        # Each axis at exactly one place: x[i, i] visits only a diagonal, and is not (axis + constant) alone.
+        if base is not None and base in axes and base not in places:
+            shifts[base], places[base] = shift, k
+        # Constants count by value and type, since the group's index is emitted from its first member.
+        elif isinstance(i, Const):
+            rest.append((k, (i.type, i.value)))
+        elif base is None or isinstance(base, LEAVES):
+            rest.append((k, (base, shift)))
+        else:
+            return None
+    # Every axis must occur, else several lanes add to the element of one shift: a sum, no stencil.
+    if len(places) < len(axes):
+        return None
+    group = Group(s.mem, tuple(places[a] for a in axes), tuple(rest))
+    return group, tuple(shifts[a] for a in axes)
+
+
+def additions(body: Block) -> Iterator[Atomic]:
+    """Yield the additions in a body and in its branches."""
     for s in body.stmts:
         if isinstance(s, Atomic) and s.op == "add" and s.out is None:
+            yield s
+        elif isinstance(s, If):
+            yield from additions(s.then)
+            yield from additions(s.orelse)
+
+
+def updates_of(body: Block, wanted: Container[Atomic]) -> list[Update]:
+    """Return the wanted additions whose values can be computed at the top of a body.
+
+    Each is made once more for each branch that it is in, so those that nobody wants are left out.
+    """
+    found: list[Update] = []
+    for s in body.stmts:
+        if isinstance(s, Atomic) and s in wanted:
             found.append(Update(s, s, s.value))
         elif isinstance(s, If):
             for side in (s.then, s.orelse):
-                for inner in updates_of(side):
+                for inner in updates_of(side, wanted):
                     found += _guarded(s, side, inner, first=side is s.then)
     return found
 

@@ -30,8 +30,6 @@ is one branch for their sum, which is a load, an addition and a store: no other 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     LEAVES,
@@ -69,10 +67,13 @@ from diffsim.passes.analysis.affine import (
 )
 from diffsim.passes.analysis.dependence import Access, distances
 from diffsim.passes.analysis.guarded_updates import (
+    Group,
     KnownBranches,
     Update,
+    additions,
     color_of,
     emit_faces,
+    place_of,
     reads,
     updates_of,
     values_alone,
@@ -89,17 +90,6 @@ _Term = tuple[Value, Value | None]
 _MOST_WORK = (
     600  # scalar statements of one rewritten loop body; each value is computed once a neighbour
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Additions to one memory that differ only by constant shifts along the axes."""
-
-    mem: Mem
-    places: tuple[int, ...]
-    """Which component of the index each axis is in."""
-    rest: tuple[tuple[int, object], ...]
-    """The other components: (place, value), the same in the whole group."""
 
 
 def scatter_to_gather(
@@ -177,8 +167,7 @@ class _Rewriter:
         gathered: set[Stmt] = set()
         for group, members in self.groups().items():
             shifts = {shift for shift, _ in members}
-            # With one shift each element has one adding lane, and the update is exclusive without any
-            # rewriting.
+            # One of the others may be in a loop, or need what is not mere values.
             if len(shifts) < 2 or not self.is_legal_and_cheap(group, members):
                 continue
             if any(u.made for _, u in members) and not self.is_added_to_only(
@@ -204,7 +193,7 @@ class _Rewriter:
                 self.count(s.then)
                 self.count(s.orelse)
 
-    def lag(self, group: _Group, members: list[_Member], left: list[Stmt]) -> int | None:
+    def lag(self, group: Group, members: list[_Member], left: list[Stmt]) -> int | None:
         """Return how far apart along the first axis a gathered sum and a clear of its inputs may be.
 
         None unless `left` only clears elements of the lane's own: then a lane may clear as soon as the sums
@@ -255,40 +244,27 @@ class _Rewriter:
         """Whether two accesses to one memory certainly touch different elements."""
         return disjoint(region_of(a, self.defs), region_of(b, self.defs))
 
-    def groups(self) -> dict[_Group, list[_Member]]:
-        """Return the additions at the top of the body, by what they have in common."""
-        found: dict[_Group, list[_Member]] = {}
-        for update in updates_of(self.task.body):
-            s = update.stmt
+    def groups(self) -> dict[Group, list[_Member]]:
+        """Return the additions that may be gathered, by what they have in common."""
+        placed = {
+            s: at
+            for s in additions(self.task.body)
+            if (at := place_of(s, self.task, self.defs)) is not None
+        }
+        shifts: dict[Group, set[tuple[int, ...]]] = {}
+        for group, shift in placed.values():
+            shifts.setdefault(group, set()).add(shift)
+        # With one shift each element has one adding lane, and the update is exclusive without any rewriting.
+        wanted = {s for s, (group, _) in placed.items() if len(shifts[group]) > 1}
+        found: dict[Group, list[_Member]] = {}
+        for update in updates_of(self.task.body, wanted):
             if update.computes is not None:
                 # As if it stood in the body where the branch does.
                 self.order[update.computes] = self.order[update.top]
                 for v in update.computes.outs:
                     self.defined[v] = update.computes
-            shifts: dict[Value, int] = {}
-            places: dict[Value, int] = {}
-            rest: list[tuple[int, object]] = []
-            for k, i in enumerate(s.index):
-                base, shift = offset_of(i, self.defs)
-                # Each axis at exactly one place: x[i, i] visits only a diagonal, and is not (axis +
-                # constant) alone.
-                if base is not None and base in self.task.axes and base not in places:
-                    shifts[base], places[base] = shift, k
-                # Constants count by value and type, since the group's index is emitted from its first
-                # member.
-                elif isinstance(i, Const):
-                    rest.append((k, (i.type, i.value)))
-                elif base is None or isinstance(base, LEAVES):
-                    rest.append((k, (base, shift)))
-                else:
-                    break
-            else:
-                # Every axis must occur, else several lanes add to the element of one shift: a sum, no
-                # stencil.
-                if len(places) == len(self.task.axes):
-                    axes = self.task.axes
-                    group = _Group(s.mem, tuple(places[a] for a in axes), tuple(rest))
-                    found.setdefault(group, []).append((tuple(shifts[a] for a in axes), update))
+            group, shift = placed[update.stmt]
+            found.setdefault(group, []).append((shift, update))
         return found
 
     def first_writes(self, inside: list[Stmt]) -> dict[Mem, RegionMap[int]]:
@@ -302,7 +278,7 @@ class _Rewriter:
                 first[region] = min(first.get(region, number), number)
         return {mem: RegionMap(first.items()) for mem, first in found.items()}
 
-    def is_legal_and_cheap(self, group: _Group, members: list[_Member]) -> bool:
+    def is_legal_and_cheap(self, group: Group, members: list[_Member]) -> bool:
         """Whether the values can be computed by the element, at little cost."""
         # Bounds are evaluated anew for each task made here; those that load from memory might differ.
         if self.faces is None:
@@ -325,7 +301,7 @@ class _Rewriter:
                 return False
         return True
 
-    def is_added_to_only(self, group: _Group, members: list[_Member], inside: list[Stmt]) -> bool:
+    def is_added_to_only(self, group: Group, members: list[_Member], inside: list[Stmt]) -> bool:
         """Whether the task does nothing but additions to what the group adds to.
 
         Lanes that add in branches need not meet, so one may read what it adds to.
@@ -362,7 +338,7 @@ class _Rewriter:
         }
         return len(found) == 1 and None not in found
 
-    def unwritten(self, load: Load, target: Region, group: _Group, members: list[_Member]) -> bool:
+    def unwritten(self, load: Load, target: Region, group: Group, members: list[_Member]) -> bool:
         """Whether a load finds the same before the task as in its own lane."""
         region = region_of(load, self.defs)
         # The sums are being made there: a neighbour's load would see some of them.
@@ -392,7 +368,7 @@ class _Rewriter:
 
     # ---- rewriting
 
-    def rewrite(self, group: _Group, members: list[_Member]) -> list[Task]:
+    def rewrite(self, group: Group, members: list[_Member]) -> list[Task]:
         """Return a task for the elements with all neighbours, and two for the ends of each axis."""
         # The box of lanes a..b adds to elements a + low .. b + high. Elements in a + high .. b + low
         # have all neighbours and need no conditions, which lets LLVM vectorize that loop. The rest is
@@ -412,7 +388,7 @@ class _Rewriter:
 
     def one(
         self,
-        group: _Group,
+        group: Group,
         members: list[_Member],
         kinds: list[str],
         low: list[int],
@@ -471,7 +447,7 @@ class _Rewriter:
         return task.replace(axes=axes, bounds=box, body=Block(stmts))
 
     def own_index(
-        self, group: _Group, members: list[_Member], axes: tuple[Value, ...]
+        self, group: Group, members: list[_Member], axes: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """Emit the index of the element that a lane gathers for."""
         index = list(members[0][1].stmt.index)
@@ -483,7 +459,7 @@ class _Rewriter:
 
     def add_in_one_color(
         self,
-        group: _Group,
+        group: Group,
         members: list[_Member],
         axes: tuple[Value, ...],
         low: list[int],

@@ -78,6 +78,8 @@ _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
 _LONG = 100
 """Statements of the longest lane whose accesses at constant distances are left to LLVM."""
+_FARTHEST, _MANY_STORES = 8, 14
+"""Scalars between stores of two lanes that LLVM still makes one vector of; how many others are too many."""
 _ACCESSES = (Load, Store, Atomic)
 _MOST_PAIRS = 64
 """Accesses to one memory that the dependence test is asked about."""
@@ -157,6 +159,7 @@ def _could_pay(task: Task, estimate: _Estimate, has_masks: bool, *, few: bool) -
     return (
         _is_min_or_max(task, estimate)
         or _is_long(task, estimate)
+        or _has_many_stores(task, estimate)
         or (not few and (_scatters(task, estimate) or _reads_apart(task, estimate)))
         or (has_masks and _reads_what_it_writes(task))
     )
@@ -234,6 +237,20 @@ def _is_long(task: Task, estimate: _Estimate) -> bool:
         for s in statements(task.body)
         if isinstance(s, (Load, Store, Atomic))
     )
+
+
+def _has_many_stores(task: Task, estimate: _Estimate) -> bool:
+    """Whether LLVM would make many scalar stores of those of vectors, and look for vectors among them again.
+
+    It takes them for neighbours up to a distance, and makes a scalar store for each lane of others. The time
+    of its SLP vectorizer grows as the square of these: seconds for 50 components of an element.
+    """
+    apart = (
+        estimate.step(s.mem, s.index, task.axes[-1])
+        for s in statements(task.body)
+        if isinstance(s, Store)
+    )
+    return sum(step is None or step > _FARTHEST for step in apart) >= _MANY_STORES
 
 
 def _is_min_or_max(task: Task, estimate: _Estimate) -> bool:
