@@ -62,6 +62,8 @@ pair = (1.0, 2)
 links = [(1, 2.0), (3, 4.0)]
 pairs = ((1, 2.0), (3, 4.0))
 rows = [[1.0, 2.0], [3.0, 4.0]]
+way = vector([1.0, 2.0])
+ways = [vector([1.0, 2.0]), vector([3.0, 4.0])]
 table = {"k": 3.0, 1: 2.0, "me": me}
 chosen = {1, 2}
 array = np.array([1.0, 2.0, 3.0])
@@ -106,6 +108,8 @@ READS = [
     "(1.0 if links == list(pairs) else 2.0)",
     "(1.0 if [1.0, 2.0] in rows else 2.0)",
     "(1.0 if [3.0, 1.0] in rows else 2.0)",
+    "way[1]",
+    "ways[1][0]",
     "array[1]",
     "array.shape[0]",
     "(1.0 if me.mode is Mode.A else 2.0)",
@@ -149,6 +153,8 @@ PLACES = [
     "items[2][1]",
     "links[0]",
     "rows[1][1]",
+    "way[1]",
+    "ways[1][0]",
     "array[1]",
     "me.extra",
 ]
@@ -182,6 +188,10 @@ CHANGES = [
     "rows[1] = [3.0, {0}]",
     "rows[0], rows[1] = rows[1], rows[0]",
     "rows[0] = rows[0].copy()",
+    "way = vector([0.5, {0}])",
+    "way = vector([1.0, 2.0])",
+    "ways[1] = vector([{0}, 0.5])",
+    "ways.reverse()",
     "table = dict(table)",
     "table.pop('x', None)",
     "vars(me).pop('extra', None)",
@@ -221,7 +231,7 @@ def make(seed):
             lines.append(f"    total = total + {2**k} * {read}")
     lines += ["    return total", "", "def main():"]
     lines.append("    global g, n, me, other, items, pair, table, chosen, array, called, h, calls")
-    lines.append("    global named, kind, Mode, abs, links, pairs, rows")
+    lines.append("    global named, kind, Mode, abs, links, pairs, rows, way, ways")
     for _ in range(r.randint(2, 12)):
         lines.append("    check()")
         for _ in range(r.randint(1, 2)):
@@ -257,7 +267,9 @@ def by_python(text):
         function.__defaults__ = (value,) if function.__defaults__ else None
 
     nothing = type("Nothing", (), {"init": staticmethod(lambda **_: None), "f64": None})
-    space = _space(func=lambda f: f, check=check, set_default=set_default, ds=nothing)
+    space = _space(
+        func=lambda f: f, vector=np.array, check=check, set_default=set_default, ds=nothing
+    )
     exec(text, space)
     space["main"]()
     return found
@@ -289,7 +301,7 @@ def verdict(text):
 
     file = f"<captured {abs(hash(text))}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    space = _space(func=ds.func, check=check, set_default=set_default, ds=ds)
+    space = _space(func=ds.func, vector=ds.Vector, check=check, set_default=set_default, ds=ds)
     exec(compile(text, file, "exec"), space)
     func = ds.func(space["run"])
 

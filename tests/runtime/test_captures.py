@@ -318,3 +318,89 @@ def test_a_number_of_a_table_that_has_an_origin(wrap):
     with pytest.raises(ds.AutodiffError, match="read the field in the kernel"), ds.Tape(loss):
         tables[0] = wrap(x[None])
         run()
+
+
+VECTORS = {
+    "vector": lambda: ds.Vector([1.0, 0.0]),
+    "list": lambda: [ds.Vector([1.0, 0.0]), ds.Vector([2.0, 3.0])],
+    "matrix": lambda: ds.Matrix([[1.0, 0.0], [2.0, 3.0]]),
+}
+
+
+def first_of(vectors):
+    """A kernel that has captured vectors, and where it puts the first row's second number."""
+    out = number()
+
+    @ds.kernel
+    def of_list():
+        for row in ds.static(vectors):
+            if row[0] < 2.0:
+                out[None] = row[1]
+
+    @ds.kernel
+    def of_matrix():
+        out[None] = vectors[0, 1]
+
+    @ds.kernel
+    def of_vector():
+        out[None] = vectors[1]
+
+    run = of_list if isinstance(vectors, list) else of_matrix
+    run = of_vector if not isinstance(vectors, list) and vectors.shape == (2,) else run
+    run()
+    return run, out
+
+
+@pytest.mark.parametrize("kind", VECTORS)
+def test_the_same_vectors_are_not_compared_in_parts(kind, monkeypatch):
+    run, out = first_of(VECTORS[kind]())
+    run()
+    calls = []
+    monkeypatch.setattr(captures, "compare", lambda now, kept: calls.append(now))
+    monkeypatch.setattr(captures, "source_of", lambda now: calls.append(now))
+    run()
+    assert (calls, out[None]) == ([], 0.0)
+
+
+@pytest.mark.parametrize("kind", VECTORS)
+@pytest.mark.parametrize("value", [3.0, -0.0])
+def test_a_vector_that_changes_is_seen(kind, value):
+    vectors = VECTORS[kind]()
+    run, _ = first_of(vectors)
+    run()
+    if kind == "matrix":
+        vectors[0, 1] = value
+    else:
+        (vectors[0] if kind == "list" else vectors)[1] = value
+    with pytest.raises(KernelStateError, match="was compiled and is"):
+        run()
+
+
+@pytest.mark.parametrize("kind", VECTORS)
+def test_a_vector_of_another_type_or_with_an_origin(kind):
+    """Equal numbers: with whole ones it is another constant, with one from a field it has a derivative."""
+    x, loss = ds.field(ds.f64, (), needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+    held = [VECTORS[kind]()]
+
+    @ds.kernel
+    def run():
+        for _ in ds.static(held):
+            loss[None] += 1.0
+
+    run()
+    whole = {"vector": [1, 0], "list": [ds.Vector([1, 0]), ds.Vector([2, 3])]}
+    whole["matrix"] = [[1, 0], [2, 3]]
+    other = whole[kind] if kind == "list" else ds.Matrix(whole[kind])
+    held[0] = other
+    with pytest.raises(KernelStateError):
+        run()
+    held[0] = VECTORS[kind]()
+    run()
+    with pytest.raises(ds.AutodiffError, match="read the field in the kernel"), ds.Tape(loss):
+        made = VECTORS[kind]()
+        if kind == "list":
+            made[0] = made[0] + x[None]
+        else:
+            made = made + x[None]
+        held[0] = made
+        run()
