@@ -113,3 +113,57 @@ def test_blocks_with_many_accesses_are_spared_a_slow_pass(count, is_long, monkey
     sums()
     np.testing.assert_allclose(y.to_numpy(), a @ np.arange(1, count + 1), rtol=1e-12)
     assert ("asm sideeffect" in sums.llvm()) is is_long
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_lanes_fill_a_table_together(backwards):
+    """Loops that find what their last iteration has stored are none for LLVM's vectors: lanes are."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    n, m = 40, 9
+    x = ds.field(ds.f64, shape=(n, m), needs_grad=True)
+    table = ds.field(ds.f64, shape=(n, m + 1, m + 1), needs_grad=True)
+    last = m if backwards else 0
+
+    @ds.kernel
+    def fill():
+        for p in range(n):
+            for a in range(1, m + 1):
+                for b in range(1, m + 1):
+                    i = last - a if ds.static(backwards) else a
+                    j = last - b if ds.static(backwards) else b
+                    s = ds.static(1 if backwards else -1)
+                    up, left, both = table[p, i + s, j], table[p, i, j + s], table[p, i + s, j + s]
+                    table[p, i, j] = x[p, a - 1] * ds.sin(up) + 0.5 * left * x[p, b - 1] + both
+
+    def filled(a):
+        found = np.zeros((n, m + 1, m + 1))
+        found[:, 0], found[:, :, 0] = 0.3, 0.2
+        for i in range(1, m + 1):
+            for j in range(1, m + 1):
+                left = 0.5 * found[:, i, j - 1] * a[:, j - 1]
+                found[:, i, j] = (
+                    a[:, i - 1] * np.sin(found[:, i - 1, j]) + left + found[:, i - 1, j - 1]
+                )
+        return found
+
+    given, weights, step = random((n, m), 1), random(n, 2), 1e-6
+    start = filled(given)
+    start[:, 1:, 1:] = 0
+    turned = (lambda a: a[:, ::-1, ::-1].copy()) if backwards else (lambda a: a)
+    x.from_numpy(given)
+    table.from_numpy(turned(start))
+    fill()
+    np.testing.assert_allclose(turned(table.to_numpy()), filled(given), rtol=1e-13, atol=1e-14)
+    seed = np.zeros((n, m + 1, m + 1))
+    seed[:, m, m] = weights
+    table.grad.from_numpy(turned(seed))
+    fill.grad()
+    for k in range(m):
+        way = np.zeros((n, m))
+        way[:, k] = step
+        both = [filled(given + sign * way)[:, m, m] for sign in (1, -1)]
+        slope = weights * (both[0] - both[1]) / (2 * step)
+        np.testing.assert_allclose(x.grad.to_numpy()[:, k], slope, rtol=1e-7, atol=1e-8)
+    made = fill._only(())
+    for ir in (made.ir, made.derivative.ir):
+        assert [t.simd is not None for t in lower(ir).tasks] == [True]

@@ -297,6 +297,7 @@ class _Estimate:
     """A rough count of operations: what 16 lanes cost one after the other, and as vectors."""
 
     def __init__(self, task: Task, divergent: frozenset[Value]) -> None:
+        self.task = task
         self.lane = task.axes[-1]
         self.divergent = divergent
         self.forms = affine_forms(task)
@@ -317,6 +318,8 @@ class _Estimate:
             self.together.update(dict.fromkeys(g.accesses, self.share(g)))
         self.by_lane: list[For] = []
         """Loops whose own iterations make better vectors than the lanes do."""
+        self.around: tuple[Value, ...] = ()
+        """Indices of the loops around."""
         self.at_work = 1.0
         """The part of the lanes that take the branch."""
 
@@ -385,21 +388,26 @@ class _Estimate:
         once = _invariant(s)
         before = self.block(Block(tuple(once)))
         scalar = simd = 0.0
+        around = self.around
+        self.around = (*around, s.index) if isinstance(s, For) else around
         for b in blocks(s):
             a, t = self.block(Block([x for x in b.stmts if x not in once]))
             scalar, simd = scalar + a, simd + t
+        self.around = around
+        vectorized = False
         if isinstance(s, While):
             divergent = s.cond.yields[0] in self.divergent
         else:
             divergent = s.lo in self.divergent or s.hi in self.divergent
             # The alternative is not scalar code then, but LLVM's own vectors along the inner loop.
-            if self.vectorized(s):
+            vectorized = self.vectorized(s)
+            if vectorized:
                 scalar /= _INNER_SPEEDUP
         trips = _trip_count(s)
         # Divergent trip counts: lanes that are done wait, masked, for the longest one.
         simd *= _WAIT if divergent and self.waits(s) else 1
         scalar, simd = before[0] + trips * scalar, before[1] + trips * simd
-        if isinstance(s, For) and self.vectorized(s) and self.may_run_by_lane(s):
+        if isinstance(s, For) and vectorized and self.may_run_by_lane(s):
             # Lane after lane, as without vectors, but that each reads its values from memory.
             alone = scalar + _LANES * _ENTER_LANE
             if alone < simd:
@@ -424,16 +432,31 @@ class _Estimate:
         return own and _trip_count(s) >= _INNER_SPEEDUP
 
     def vectorized(self, s: For) -> bool:
-        """Whether LLVM vectorizes a loop itself: it carries nothing but sums from iteration to iteration."""
+        """Whether LLVM vectorizes a loop itself.
+
+        It carries nothing but sums from iteration to iteration, and finds nothing in memory that another
+        iteration has stored.
+        """
         sums = {x.out for x in s.body.stmts if isinstance(x, Let) and x.op.name == "accumulate"}
         kept = (y is p or y in sums for p, y in zip(s.params, s.body.yields, strict=True))
         once = _invariant(s)
         inside = {s.index, *s.params}.union(*(outs(x) for x in s.body.stmts if x not in once))
-        return all(kept) and all(
+        near = (
             isinstance(x, Let)
             or (isinstance(x, (Load, Store)) and self.is_near(x, s.index, inside))
             or (isinstance(x, Atomic) and self._plain(x) and self.is_near(x, s.index, inside))
             for x in s.body.stmts
+        )
+        return all(kept) and all(near) and not self.recurs(s)
+
+    def recurs(self, s: For) -> bool:
+        """Whether an iteration of a loop may find in memory what another one has stored: `x[i, j - 1]`."""
+        found = [x for x in s.body.stmts if isinstance(x, _ACCESSES)]
+        writes = [x for x in found if not isinstance(x, Load)]
+        pairs = [(x, w) for w in writes for x in found if x.mem is w.mem]
+        same = (*self.task.axes, *self.around)
+        return len(pairs) > _MOST_PAIRS or any(
+            not distances(self.task, x, w, same, guarded=False).same((s.index,)) for x, w in pairs
         )
 
     def is_near(
