@@ -11,7 +11,7 @@ TINY = dict(
 ) | dict(
     ray_march=16, volume_renderer=8, hand=100, network=16, rnn=8, lstm=16, ode=20, cart_pole=20
 )
-TINY |= dict(trilinear=6, nbody_lists=5)
+TINY |= dict(trilinear=6, nbody_lists=5, factorization=200)
 OVERWRITING = {"lstm", "sorting"}
 """Programs that overwrite the state which their gradients need."""
 

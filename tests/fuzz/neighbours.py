@@ -1,5 +1,6 @@
 """Random stencils over nests and boxes, whose neighbours wrap around, stop at the faces, or are left out; and
-loops over all pairs, with short loops inside. The data are fields, in any order of axes, or arguments.
+loops over all pairs, with short loops inside, and along rows that an index tells. The data are fields, in any
+order of axes, or arguments.
 
 Python runs the same text over NumPy's arrays, in the order in which the program is written, and central
 differences of that run along one direction are what the gradient must give.
@@ -73,7 +74,7 @@ class Maker:
 
     def loops(self):
         if self.r.random() < 0.15:
-            self.pairs()
+            self.pick(self.pairs, self.pairs, self.chosen_rows)()
             return
         whole = self.r.random() < 0.7
         low, high = (0, 0) if whole else (self.r.randint(0, 2), self.r.randint(0, 2))
@@ -121,6 +122,19 @@ class Maker:
         reduce = self.pick("ds.min(least, a)", "ds.max(0.5 * least, a)", "least + 0.01 * a")
         self.put(3, f"least = {reduce}")
         self.put(2, "r[i] += 0.1 * least")
+
+    def chosen_rows(self):
+        """Each lane goes along rows anywhere, and carries a number."""
+        self.put(1, f"for i in range({self.pick('H', '1, H')}):")
+        self.put(2, f"at = {self.pick('i * i', '(i + n) * i', '(3 * i * i + 1)')} % H")
+        self.put(2, f"a = {self.pick('c', 'r[i]', '0.3')}")
+        p, k = self.r.sample(range(PLANES), 2)
+        self.put(2, f"for d in range({self.pick('W', 'W', '1, W', 'W - 1', 'W // 2 * 2')}):")
+        other = self.pick("q[d]", f"u[{k}, at, d]", f"u[{k}, i, d]", f"w[{p}, at, d].y", "0.7")
+        self.put(3, f"a {self.pick('+=', '=')} a * 0.3 + u[{p}, at, d] * {other}")
+        if self.r.random() < 0.3:
+            self.put(3, f"u[{3 - p - k}, at, d] += 0.1 * a")
+        self.put(2, "r[i] += 0.1 * a")
 
     def nest(self, outer, inner):
         self.put(1, outer)

@@ -12,12 +12,15 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
+from diffsim.ir.schedules import Neighbours
 from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 
 _LONG = 100
 """Statements of a lane."""
 _SPILLS = 4
 """Vectors for each of 16 registers in loops with branches: wider blocks ask less often which lanes work."""
+_ROW = 8
+"""Accesses of a long row."""
 
 
 def choose_simd_width(task: Task, jit: Jit) -> int:
@@ -52,12 +55,17 @@ def _has_work_enough(task: Task) -> bool:
 
     In long lanes the registers that shuffles need would be missing, too.
     """
-    if _has_lists(task):
+    if _has_lists(task) or any(g.step is None and _is_row(g) for g in task.neighbours):
         return True
     if not task.neighbours or _has_loop(task.body):
         return False
     anywhere = any(group.step is None for group in task.neighbours)
     return anywhere or sum(1 for _ in statements(task.body)) > _LONG
+
+
+def _is_row(group: Neighbours) -> bool:
+    """Whether a group is a long row of neighbours, whose shuffles need the registers."""
+    return len(group.accesses) >= _ROW and len({s[:-1] for s in group.shifts}) == 1
 
 
 def _has_lists(task: Task) -> bool:

@@ -9,7 +9,9 @@
     }                                        }
 
 Then what is the same in each turn of the outer loop, as x[%i, 0] here, is loaded once and kept in a register,
-and sums of all its turns are carried by it. So only loops are unrolled that access such an element.
+and sums of all its turns are carried by it. So only loops are unrolled that access such an element, or that
+carry a number along a row which an index tells, p[%user, %d]: the neighbours are loaded at once then
+(`vectors/neighbours.py`). Of a long row, up to 16 iterations at a time are written out, in a loop.
 
 Assumes scalar IR. Promises: the same operations in the same order. Only innermost loops are unrolled whose
 bounds are constants, with few iterations of few statements. Those that carry nothing stay if they are long
@@ -21,17 +23,21 @@ from __future__ import annotations
 from diffsim.ir.nodes import (
     Alloca,
     Atomic,
+    Block,
     Const,
     For,
     Kernel,
     Let,
     Load,
     Stmt,
+    Store,
     Task,
     Value,
     While,
 )
-from diffsim.ir.traversal import Rewriter, outs, statements
+from diffsim.ir.ops.table import add, mul
+from diffsim.ir.traversal import Rewriter, outs, statements, uses
+from diffsim.passes.analysis.affine import AffineForms, affine_forms
 
 _MOST_ITERATIONS = 16
 _VECTORS = 8  # iterations of a loop that carries nothing
@@ -45,40 +51,70 @@ def unroll_short_loops(kernel: Kernel) -> Kernel:
 
 
 def _task(task: Task) -> Task:
-    loops = [s for s in statements(task.body) if isinstance(s, (For, While))]
-    if not any(isinstance(x, For) for s in loops for x in statements(s.body)):
+    if not any(isinstance(s, For) for s in statements(task.body)):
         return task
-    return task.replace(body=_Unroller().block(task.body))
+    return task.replace(body=_Unroller(task).block(task.body))
 
 
 class _Unroller(Rewriter):
     """Copies the body of a task; `outer` is the loop around."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: Task) -> None:
         super().__init__()
+        self.task = task
         self.outer: For | While | None = None
         self.left = _MOST_OF_TASK
 
     def stmt(self, s: Stmt) -> list[Stmt]:
         if not isinstance(s, (For, While)):
             return super().stmt(s)
-        if isinstance(s, For) and self.outer is not None and _pays(s, self.outer):
-            size = _iterations(s) * sum(1 for _ in statements(s.body))
-            if size <= min(self.left, _MOST_STATEMENTS):
-                self.left -= size
-                return self.unrolled(s)
+        if isinstance(s, For) and not any(
+            isinstance(x, (For, While, Alloca)) for x in statements(s.body)
+        ):
+            count = _iterations(s)
+            if self.pays(s) and self.has_room(s, count):
+                return self.unrolled(s, self.numbers(s), self.values(s.inits))
+            width = _strip(count)
+            if width and self.has_rows(s) and self.has_room(s, width):
+                return [self.in_strips(s, width)]
         around, self.outer = self.outer, s
         copy = super().stmt(s)
         self.outer = around
         return copy
 
-    def unrolled(self, s: For) -> list[Stmt]:
-        """Return the iterations of a loop, one after the other."""
+    def pays(self, s: For) -> bool:
+        """Whether a short loop has elements that are the same in all turns of the loop around, or rows."""
+        count = _iterations(s)
+        if not 0 < count <= _MOST_ITERATIONS:
+            return False
+        if self.has_rows(s):
+            return True
+        few = count < _VECTORS or bool(s.params)
+        return few and self.outer is not None and _has_common_elements(s, self.outer)
+
+    def has_rows(self, s: For) -> bool:
+        # One that carries nothing may be vectors of its own iterations, which are neighbours in memory.
+        carries = any(y is not p for y, p in zip(s.body.yields, s.params, strict=True))
+        return carries and bool(self.task.axes) and _has_rows(s, affine_forms(self.task))
+
+    def has_room(self, s: For, count: int) -> bool:
+        """Whether so many iterations are few statements; takes them from what is left."""
+        size = count * sum(1 for _ in statements(s.body))
+        if size > min(self.left, _MOST_STATEMENTS):
+            return False
+        self.left -= size
+        return True
+
+    def numbers(self, s: For) -> list[Value]:
+        """Return the indices of a loop's iterations."""
+        found = range(int(s.lo.value), int(s.hi.value))  # type: ignore[attr-defined]
+        return [Const(s.index.type, k) for k in (reversed(found) if s.reverse else found)]
+
+    def unrolled(self, s: For, numbers: list[Value], carried: tuple[Value, ...]) -> list[Stmt]:
+        """Return iterations of a loop, one after the other."""
         made: list[Stmt] = []
-        carried: tuple[Value, ...] = self.values(s.inits)
-        numbers = range(int(s.lo.value), int(s.hi.value))  # type: ignore[attr-defined]
-        for k in reversed(numbers) if s.reverse else numbers:
-            self.env[s.index] = Const(s.index.type, k)
+        for k in numbers:
+            self.env[s.index] = k
             self.env.update(zip(s.params, carried, strict=True))
             body = self.block(s.body)
             made += body.stmts
@@ -86,15 +122,49 @@ class _Unroller(Rewriter):
         self.env.update(zip(s.outs, carried, strict=True))
         return made
 
+    def in_strips(self, s: For, width: int) -> For:
+        """Return a loop over so many iterations at a time, which are written out."""
+        t = s.index.type
+        strip, first, begin = Value(t), Value(t), Value(t, s.index.hint)
+        made: list[Stmt] = [
+            Let(first, mul, (strip, Const(t, width)), s.span),
+            Let(begin, add, (first, s.lo), s.span),
+        ]
+        numbers: list[Value] = []
+        for k in reversed(range(width)) if s.reverse else range(width):
+            numbers.append(Value(t))
+            made.append(Let(numbers[-1], add, (begin, Const(t, k)), s.span))
+        inits = self.values(s.inits)
+        params = self.fresh_all(s.params)
+        made += self.unrolled(s, numbers, params)
+        carried = self.values(s.outs)
+        lo, hi = Const(t, 0), Const(t, _iterations(s) // width)
+        body = Block(made, carried)
+        return For(strip, lo, hi, params, inits, body, self.fresh_all(s.outs), s.span, s.reverse)
 
-def _pays(s: For, outer: For | While) -> bool:
-    """Whether an innermost loop is short, and accesses what all turns of the loop around it do."""
-    if any(isinstance(x, (For, While, Alloca)) for x in statements(s.body)):
-        return False
-    count = _iterations(s)
-    if not 0 < count <= (_MOST_ITERATIONS if s.params else _VECTORS - 1):
-        return False
-    return _has_common_elements(s, outer)
+
+def _strip(count: int) -> int:
+    """Return how many iterations of a long loop are written out at a time; 0: none."""
+    widths = range(_MOST_ITERATIONS, _VECTORS - 1, -1)
+    return next((w for w in widths if count > w and count % w == 0), 0)
+
+
+def _has_rows(s: For, forms: AffineForms) -> bool:
+    """Whether a loop goes along a row that an index of the lane tells: `x[index[i], k]`."""
+    inner = list(statements(s.body))
+    written = {x.mem for x in inner if isinstance(x, (Store, Atomic))}
+    varies = {s.index, *s.params}
+    for x in inner:
+        fixed = isinstance(x, Let) or (isinstance(x, Load) and x.mem not in written)
+        if not fixed or not varies.isdisjoint(uses(x)):
+            varies.update(outs(x))
+    return any(
+        isinstance(x, (Load, Store, Atomic))
+        and x.index[-1:] == (s.index,)
+        and varies.isdisjoint(x.index[:-1])
+        and any(forms.form(i) is None for i in x.index[:-1])
+        for x in inner
+    )
 
 
 def _has_common_elements(s: For, outer: For | While) -> bool:
