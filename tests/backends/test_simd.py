@@ -7,6 +7,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends.native.jit import Jit
+from diffsim.backends.simd.simd_width import choose_simd_width
 from diffsim.ir.types import converted
 from diffsim.passes import pipeline
 from diffsim.passes.vectors import vectorize
@@ -730,3 +731,39 @@ def test_lanes_with_many_stores_far_apart(cpu, count, in_vectors, in_branches):
         derivative += np.where(made, dt * seeds[:, k], 0.0)
     np.testing.assert_allclose(x.grad.to_numpy(), derivative, rtol=1e-10)
     assert is_wide(powers) == in_vectors
+
+
+def test_lanes_wait_for_chains(cpu):
+    """A loop whose operations wait for each other takes more registers than there are; others do not."""
+    x, more = (cpu.Vector.field(k, cpu.f32, shape=512) for k in (5, 9))
+
+    @cpu.kernel
+    def chain():
+        for i in x:
+            y, z = x[i], x[i]
+            for _ in range(20):
+                for k in cpu.static(range(5)):
+                    y[k] = z[k] - y[(k + 4) % 5] * y[k]
+            x[i] = y
+
+    @cpu.kernel
+    def apart():
+        for i in more:
+            y, z = more[i], more[i]
+            for _ in range(20):
+                for k in cpu.static(range(9)):
+                    y[k] = z[k] - y[k] * y[k]
+            more[i] = y
+
+    jit = Jit(vector_bits=256)
+    found = [choose_simd_width(lower(k._only(()).ir).tasks[0], jit) for k in (chain, apart)]
+    if jit.vector_bits == 256:
+        assert found == [32, 8]
+    start = floats((512, 5)).astype("f4") / 8
+    x.from_numpy(start)
+    chain()
+    want = start.astype("f8")
+    for _ in range(20):
+        for k in range(5):
+            want[:, k] = start[:, k] - want[:, (k + 4) % 5] * want[:, k]
+    np.testing.assert_allclose(x.to_numpy(), want, rtol=1e-4, atol=1e-6)

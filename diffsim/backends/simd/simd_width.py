@@ -8,6 +8,7 @@ from diffsim.ir.nodes import (
     Block,
     Const,
     For,
+    Let,
     Task,
     Value,
     While,
@@ -21,12 +22,17 @@ _SPILLS = 4
 """Vectors for each of 16 registers in loops with branches: wider blocks ask less often which lanes work."""
 _ROW = 8
 """Accesses of a long row."""
+_IN_FLIGHT = 8
+"""Operations that a processor has under way: two begin in a cycle, and take four."""
+_MOST_SPILLED = 4
+"""How many times the registers that there are lanes may need, where they wait for chains of operations."""
 
 
 def choose_simd_width(task: Task, jit: Jit) -> int:
     """Return W: as many registers per value, up to 4, as the register pressure of the busiest loop allows.
 
-    Several registers hide the latency of an operation: iterations that depend on each other would wait.
+    Several registers hide the latency of an operation: iterations that depend on each other would wait. Where
+    they do, spilling costs less.
     """
     assert task.simd is not None
     bits = 32
@@ -41,6 +47,10 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
         fit = 4
     elif _has_work_enough(task):
         fit = 1
+    elif not task.by_lane and all(g.step is not None for g in task.neighbours):
+        pressure = _register_pressure(task.body, task.simd, 1)
+        room = _MOST_SPILLED * jit.vector_registers // pressure
+        fit = max(fit, min(room, _chains_at_once(task.body, task.simd)))
     lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
     extent = _extent(task)
     # A short constant axis: no more lanes than it has, rounded up to a power of two; idle ones
@@ -48,6 +58,31 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
     while extent is not None and lanes > 1 and lanes // 2 >= extent:
         lanes //= 2
     return lanes
+
+
+def _chains_at_once(block: Block, wide: frozenset[Value]) -> int:
+    """Return how many registers for each value keep the processor busy in all innermost loops of a block.
+
+    What a loop carries is a chain of operations, each of which waits for the one before. Meanwhile the others
+    of the iteration can run, and those of other lanes.
+    """
+    found = []
+    for s in statements(block):
+        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
+            work = [x for x in s.body.stmts if not wide.isdisjoint((*uses(x), *outs(x)))]
+            longest = _longest_chain(s)
+            found.append(-(-_IN_FLIGHT * longest // max(len(work), 1)))
+    return min(found, default=1)
+
+
+def _longest_chain(s: For | While) -> int:
+    """Return how many operations are between what a loop carries and what it yields, at most."""
+    depth = dict.fromkeys(s.params, 0)
+    for x in s.body.stmts:
+        before = [depth[v] for v in uses(x) if v in depth]
+        if before and isinstance(x, Let):
+            depth[x.out] = max(before) + 1
+    return max((depth.get(v, 0) for v in s.body.yields), default=0)
 
 
 def _has_work_enough(task: Task) -> bool:
