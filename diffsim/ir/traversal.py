@@ -27,7 +27,11 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
+from diffsim.ir.op import Math
+from diffsim.ir.types import size_of
 
+_FUNCTION = 4
+"""What a function such as exp takes, in divisions."""
 _UNKNOWN_TRIP_COUNT = (
     16  # iterations that estimates assume of a loop whose bounds are not constants
 )
@@ -306,3 +310,12 @@ def iterations(block: Block, times: int = 1) -> dict[Stmt, int]:
         for b in blocks(s):
             found.update(iterations(b, inner))
     return found
+
+
+def slow_parts(s: Stmt) -> int:
+    """Return how many divisions and roots of floats a statement takes; a function counts as several."""
+    if not isinstance(s, Let):
+        return 0
+    if isinstance(s.op.lowering, Math):
+        return _FUNCTION * size_of(s.out.type)
+    return size_of(s.out.type) if s.op.name in ("div", "sqrt", "rsqrt") else 0

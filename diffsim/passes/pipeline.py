@@ -37,18 +37,29 @@ from diffsim.passes.transforms.scalarize import scalarize
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from diffsim.passes.transforms.seams import find_seams
 from diffsim.passes.transforms.sink_stores import sink_stores
+from diffsim.passes.vectors.early_loads import load_early
 from diffsim.passes.vectors.vectorize import vectorize
 
 Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
 
 
-def _gather(kernel: Kernel, *, is_gpu: bool, has_masks: bool = True) -> Kernel:
+def _gather(
+    kernel: Kernel, *, is_gpu: bool, has_masks: bool = True, in_order: bool = False
+) -> Kernel:
     """Scatter to gather, in the interior of boxes too, and eliminate what is no longer needed."""
     # A GPU's threads take remainders at no cost, and each part is a launch: only atomics cost more.
     kernel, rims = split_interiors(inline_bodies(kernel), only_updates=is_gpu)
     return eliminate_dead_code(
-        scatter_to_gather(kernel, allow_lag=not is_gpu, colors=has_masks and not is_gpu, rims=rims)
+        scatter_to_gather(
+            kernel,
+            allow_lag=not is_gpu,
+            colors=has_masks and not is_gpu,
+            rims=rims,
+            # What is scattered in a fixed order is noted first, which takes longer than any function;
+            # so do additions under masks where stores have none.
+            spare=has_masks and not is_gpu and not in_order,
+        )
     )
 
 
@@ -82,7 +93,7 @@ LOWER: Stages = (
     # After both, which know updates and not loads and stores in their place.
     ("scalar_replacement", replace_by_values),
     # The operands of what is kept are dead in the later branch.
-    ("dce", lambda k: eliminate_dead_code(keep_for_later_branches(k))),
+    ("dce", lambda k: eliminate_dead_code(load_early(keep_for_later_branches(k)))),
     # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
     SPARSE[1],
     ("join_ranges", join_ranges),
@@ -128,12 +139,15 @@ LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 def lower(*, debug: bool, deterministic: bool, vector_bits: int = 512) -> Stages:
     """Return the stages on the way to the CPU's backend; `vector_bits`: see `vectorize`."""
     stages = LOWER_DEBUG if debug else LOWER
-    if vector_bits < 512:
-        others: dict[str, Pass] = {
-            "scatter_to_gather": lambda k: _gather(k, is_gpu=False, has_masks=False),
-            "vectorize": lambda k: vectorize(k, vector_bits=vector_bits),
-        }
-        stages = tuple((name, others.get(name, stage)) for name, stage in stages)
+    others: dict[str, Pass] = {}
+    has_masks = vector_bits >= 512
+    if deterministic or not has_masks:
+        others["scatter_to_gather"] = lambda k: _gather(
+            k, is_gpu=False, has_masks=has_masks, in_order=deterministic
+        )
+    if not has_masks:
+        others["vectorize"] = lambda k: vectorize(k, vector_bits=vector_bits)
+    stages = tuple((name, others.get(name, stage)) for name, stage in stages)
     # `vectorize` judges the task as it finally is, so it stays last.
     return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages
 

@@ -1,8 +1,8 @@
 """Random kernels whose lanes share elements with near lanes, on several threads, and the interpreter.
 
-Sweeps in place and in colours, masks, steps of two, inner loops, components, several memories, minima: the
-numbers are small whole ones, so sums are exact in any order. Chunks are short, so that small fields have many
-seams.
+Sweeps in place and in colours, masks, steps of two, inner loops, components, several memories, minima,
+neighbours on the side that a number chooses, roots and quotients of them: the numbers are small whole ones,
+so sums are exact in any order. Chunks are short, so that small fields have many seams.
 """
 
 import linecache
@@ -113,8 +113,30 @@ class Maker:
         first = r.choice(FIRST[:9] if near else FIRST)
         return f"{first}, {r.choice(SECOND)}"
 
+    def value(self):
+        """A number of the lane, or of a neighbour on the side that a number chooses."""
+        r = self.r
+        if r.random() < 0.7:
+            return "y[i, j]"
+        one, other = (
+            r.choice(
+                [
+                    "y[i - 1, j]",
+                    "y[i, j + 1] - y[i, j]",
+                    "u[i + 1, j][1]",
+                    "y[i + 5, j]",
+                    "ds.sqrt(y[i - 1, j] * y[i - 1, j])",
+                    "ds.sqrt(u[i, j + 1][0] * u[i, j + 1][0]) / 2",
+                ]
+            )
+            for _ in range(2)
+        )
+        if r.random() < 0.3:
+            return f"({one} + {other})"
+        return f"({one} if {r.choice(['y[i, j] > 0', 'u[i, j][1] > 0', 'j < 3'])} else {other})"
+
     def update(self):
-        r, value = self.r, f"{self.r.choice(['1', '2', '-1'])} * y[i, j]"
+        r, value = self.r, f"{self.r.choice(['1', '2', '-1'])} * {self.value()}"
         kind = r.choice(["x", "x", "x", "z", "v", "both", "least"])
         if kind == "v":
             return f"v[{self.at()}][{r.choice(['0', '1', 'k % 2'])}] += {value}"
@@ -140,11 +162,12 @@ def results(text, seed, **options):
     for name in "xyzw":
         names[name] = ds.field(t, shape=(2 * ROWS, MOST), needs_grad=True)
     names["least"] = ds.field(t, shape=(2 * ROWS, MOST), needs_grad=True)
-    names["v"] = ds.Vector.field(2, t, shape=(2 * ROWS, MOST), needs_grad=True)
+    for name in "uv":
+        names[name] = ds.Vector.field(2, t, shape=(2 * ROWS, MOST), needs_grad=True)
     names["total"] = ds.field(t, shape=(), needs_grad=True)
     exec(compile(text, f"<near {seed}>", "exec"), names)
     random = np.random.default_rng(seed)
-    fields = [f for n, f in names.items() if n in ("x", "y", "z", "w", "v", "least", "total")]
+    fields = [f for n, f in names.items() if n in ("x", "y", "z", "w", "u", "v", "least", "total")]
     for field in fields:
         for part in (field, field.grad):
             values = random.integers(-2, 3, part.to_numpy().shape)

@@ -9,6 +9,7 @@ import diffsim as ds
 from diffsim.ir.nodes import Atomic
 from diffsim.ir.traversal import task_statements
 from diffsim.passes import pipeline
+from tests.support.gradients import central
 from tests.support.source import make
 
 
@@ -156,6 +157,50 @@ def sweep(c: ds.i32):
     np.testing.assert_array_equal(x.grad.to_numpy(), want)
     lowered = pipeline.run(sweep._only((color,)).derivative.ir, pipeline.LOWER, check=True)
     assert (len(lowered.tasks) == 6) == gathers
+
+
+@pytest.mark.parametrize(
+    ("slope", "scatters"),
+    [
+        ("a * a + b * b", False),
+        ("ds.sqrt(1.0 + a * a + b * b)", True),
+        ("ds.exp(0.1 * a * b)", True),
+        ("a / 3.0 + b * b", False),
+    ],
+)
+def test_what_takes_long_is_not_computed_again_by_each_neighbor(cpu, slope, scatters):
+    """Where divisions, roots and functions outnumber the additions, each lane computes them once."""
+    n = 7
+    x, y = (ds.field(ds.f64, shape=(n, n), needs_grad=True) for _ in range(2))
+    names = dict(ds=ds, x=x, y=y, n=n)
+    text = f"""
+@ds.kernel
+def edges():
+    for i, j in ds.ndrange(n - 1, n - 1):
+        a, b = x[i + 1, j] - x[i, j], x[i, j + 1] - x[i, j]
+        y[i, j] = {slope}
+"""
+    make(text, names)
+    edges = names["edges"]
+    start, seed = np.random.default_rng(0).standard_normal((2, n, n))
+
+    def total(values):
+        x.from_numpy(values)
+        edges()
+        return (y.to_numpy() * seed)[:-1, :-1].sum()
+
+    want = central(total, start)
+    x.from_numpy(start)
+    edges()
+    x.grad.fill(0)
+    y.grad.from_numpy(seed)
+    edges.grad()
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-7, atol=1e-8)
+    assert bool(atomics(edges)) == scatters
+    # Additions in a fixed order would have to be noted first.
+    ordered = pipeline.lower(debug=False, deterministic=True)
+    adjoint = edges._only(()).derivative.ir
+    assert len(pipeline.run(adjoint, ordered, check=True).tasks) > 1
 
 
 def test_left_alone(cpu):

@@ -51,7 +51,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.traversal import outs, statements
+from diffsim.ir.traversal import outs, slow_parts, statements
 from diffsim.ir.types import bool_, i64, size_of
 from diffsim.passes.analysis.affine import (
     Definitions,
@@ -87,9 +87,7 @@ _MOST_PAIRS = 64
 _Member = tuple[tuple[int, ...], Update]
 _Term = tuple[Value, Value | None]
 """The value a lane adds, and whether it does; None: it certainly does, or the element exists anyway."""
-_MOST_WORK = (
-    600  # scalar statements of one rewritten loop body; each value is computed once a neighbour
-)
+_MOST_WORK = 600  # scalar statements of one rewritten loop body
 
 
 def scatter_to_gather(
@@ -98,6 +96,7 @@ def scatter_to_gather(
     allow_lag: bool = False,
     colors: bool = False,
     rims: frozenset[Task] = frozenset(),
+    spare: bool = False,
 ) -> Kernel:
     """Return the kernel with neighbour additions gathered by the element instead of scattered by the lane.
 
@@ -106,14 +105,13 @@ def scatter_to_gather(
         allow_lag: whether the backend makes use of `Task.lag`.
         colors: whether sweeps in colours gather, too: worth it where vectors have masks.
         rims: tasks so thin that no element has all its neighbours in them, which stay as they are.
+        spare: whether values with more divisions, roots and functions than additions are better scattered
+            than computed again by each neighbour.
     """
     tasks: list[Task] = []
     for task in kernel.tasks:
-        tasks += (
-            [task]
-            if task in rims
-            else _Rewriter(kernel, task, colors=colors).tasks(allow_lag=allow_lag)
-        )
+        one = _Rewriter(kernel, task, colors=colors, spare=spare)
+        tasks += [task] if task in rims else one.tasks(allow_lag=allow_lag)
     return kernel.replace(tasks=tuple(tasks))
 
 
@@ -129,9 +127,9 @@ class _Rewriter:
         writes: see `first_writes`.
     """
 
-    def __init__(self, kernel: Kernel, task: Task, *, colors: bool) -> None:
+    def __init__(self, kernel: Kernel, task: Task, *, colors: bool, spare: bool) -> None:
         self.task = task
-        self.colors = colors
+        self.colors, self.spare = colors, spare
         self.builder = Builder(kernel.span)
         self.defs: Definitions = {}
         self.faces: list[Offset] | None = None
@@ -284,13 +282,15 @@ class _Rewriter:
         if self.faces is None:
             return False
         target = region_of(members[0][1].stmt, self.defs)
-        work = 0
+        work, slow = 0, []
         for _, s in members:
+            slow.append(0)
             for needed in self.slice(s.value):
                 if isinstance(needed, (For, While)):
                     return False
                 for x in [needed, *_inner(needed)]:
                     work += size_of(x.out.type) if isinstance(x, (Let, Load)) else 1
+                    slow[-1] += slow_parts(x)
                     # Effects must not be repeated, and loops would multiply the cost by the number of
                     # neighbours.
                     if isinstance(x, (Store, Atomic, For, While)):
@@ -299,7 +299,9 @@ class _Rewriter:
                         return False
             if work > _MOST_WORK:
                 return False
-        return True
+        # The lane that scatters computes each value once, but waits for its additions, which overlap.
+        again = sum(slow) - max(slow)
+        return not self.spare or again <= sum(size_of(s.value.type) for _, s in members)
 
     def is_added_to_only(self, group: Group, members: list[_Member], inside: list[Stmt]) -> bool:
         """Whether the task does nothing but additions to what the group adds to.
