@@ -27,6 +27,7 @@ from diffsim.ir.types import ScalarType, Type, derivative_type
 
 if TYPE_CHECKING:
     from diffsim.errors import Span
+    from diffsim.ir import schedules
     from diffsim.ir.op import Op
     from diffsim.ir.print_format import Shown
     from diffsim.ir.schedules import Appends, FixedOrder, Neighbours, Packed, Privatized, Uniform
@@ -463,6 +464,7 @@ class Task(_Analyzed):
             iterations make better vectors.
         packed: copies of memories, in another order, that lanes load from.
         neighbours: accesses that a lane of a vector makes together.
+        aligned: of rows without loops: idle lanes at both ends, so that vectors are aligned in memory.
         appends: serial loops of scalar lanes whose iterations run as vectors, and append what they keep.
         block_dim: the number of threads in a GPU's blocks, if the user gave one.
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
@@ -479,6 +481,7 @@ class Task(_Analyzed):
 
     __slots__ = (
         "active",
+        "aligned",
         "appends",
         "axes",
         "block_dim",
@@ -522,7 +525,9 @@ class Task(_Analyzed):
         appends: Appends | None = None,
         written: tuple[int, ...] = (),
         reach: int | None = None,
+        aligned: schedules.AlignedRows | None = None,
     ) -> None:
+        self.aligned = aligned
         self.written = written
         self.reach = reach
         self.by_lane = by_lane

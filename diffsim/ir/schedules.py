@@ -7,15 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from diffsim.ir.nodes import Atomic, For, Let, Load, Mem, Store, Value
+from diffsim.ir.nodes import Atomic, For, Let, Load, Mem, Stmt, Store, Value
 from diffsim.ir.types import size_of
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 _CACHED_BYTES = 1 << 21  # of a copy with slots: about one core's share of the caches
 _AT_ONCE = 128  # bits that a lane accesses at once
 _FEWEST_SLOTS = 4  # with fewer, folding a vector into one scalar is as fast
+
+
+class AlignedRows(NamedTuple):
+    """Rows of lanes that begin with idle ones, so that vectors of lanes are aligned in memory.
+
+    Attributes:
+        lead: idle lanes in front of a row.
+        lanes: lanes of a row, idle ones at both ends included: a multiple of those of a vector.
+        once: statements of the body that are the same for all lanes of a row.
+    """
+
+    lead: int
+    lanes: int
+    once: frozenset[Stmt]
 
 
 class Privatized:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from diffsim.ir.nodes import Alloca, Atomic, Const, Let, Load, Stmt, Store, Task
 from diffsim.ir.traversal import statements
 
+_SHORT_ROW = 128  # lanes
 MOST_LOADS = 12  # of a lane; more of them at a time take too many registers
 # Several lanes of a thread are lowered side by side, so a long lane would multiply the code and its
 # registers.
@@ -41,6 +42,20 @@ def box_sizes(task: Task) -> list[int] | None:
             return None
         sizes.append(max(0, int(hi.value) - int(lo.value)))
     return sizes
+
+
+def short_row(task: Task) -> int:
+    """Return the number of lanes along the last of several axes, if it is constant and small; 0: it is not.
+
+    The ends of such rows take as long as the rest.
+    """
+    if len(task.axes) < 2:
+        return 0
+    lo, hi = task.bounds.yields[-2:]
+    if not (isinstance(lo, Const) and isinstance(hi, Const)):
+        return 0
+    length = int(hi.value) - int(lo.value)
+    return length if 0 < length <= _SHORT_ROW else 0
 
 
 def is_plain(task: Task) -> bool:

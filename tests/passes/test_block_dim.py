@@ -152,6 +152,7 @@ def test_replace_keeps_what_it_is_not_given():
         by_lane=frozenset([axis]),
         packed=(object(),),
         neighbours=(object(),),
+        aligned=object(),
         appends=object(),
         written=(0,),
         reach=2,

@@ -8,17 +8,30 @@ from __future__ import annotations
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.parameter_block import STOP
+from diffsim.backends.llvm.safepoints import cost
 from diffsim.ir.nodes import Atomic, Let, Load, Store, Task
 from diffsim.ir.op import Math
+from diffsim.ir.simple_tasks import short_row
 from diffsim.ir.traversal import statements
 
 _CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
+_ROW_WORK = 30_000  # operations of the longest row that chunks are not cut in
 _QUICK_WORK = (
     250_000  # operations that several threads have to share, where LLVM makes vectors of lanes
 )
 _MOST_CHUNKS = 128
 _SLICE_WORK = 20_000_000  # estimated operations of the longest chunk: Ctrl-C is noticed after it
 _LONGEST_CHUNK = 1 << 20  # lanes; bounds the length of one partial sum
+
+
+def whole_row(task: Task) -> int:
+    """Return the length of a task's rows, if chunks have whole ones; 0: a chunk may begin and end in a row.
+
+    LLVM makes better code of short rows whose length it knows. Of rows with more work threads would have too
+    few to share.
+    """
+    length = 0 if task.simd or task.appends else short_row(task)
+    return length if length * cost(task.body) <= _ROW_WORK else 0
 
 
 def slices(body: FunctionLowering, lanes: str, work: int, least: str, most: str) -> str:
@@ -92,35 +105,37 @@ def whole(body: FunctionLowering, k: int, kind: str, lanes: str) -> None:
         safepoints.return_if_stopped(body)
 
 
-def _limits(work: int, has_safepoints: bool) -> tuple[int, int]:
-    """Return the lanes of the shortest chunk worth having, and of the longest."""
-    grain, longest = max(1, _CHUNK_WORK // max(1, work)), _LONGEST_CHUNK
+def _limits(work: int, unit: int, has_safepoints: bool) -> tuple[int, int]:
+    """Return the units of the shortest chunk worth having, and of the longest."""
+    work, longest = max(1, work * unit), max(1, _LONGEST_CHUNK // unit)
+    grain = max(1, _CHUNK_WORK // work)
     if not has_safepoints:
-        longest = max(1, min(longest, _SLICE_WORK // max(1, work)))
+        longest = max(1, min(longest, _SLICE_WORK // work))
     return grain, longest
 
 
-def chunks_of(lanes: int, work: int, *, has_safepoints: bool = False) -> int:
-    """Return the number of chunks of so many lanes; see `count_chunks`."""
-    grain, longest = _limits(work, has_safepoints)
+def chunks_of(lanes: int, work: int, unit: int, *, has_safepoints: bool = False) -> int:
+    """Return the number of chunks of so many units; see `count_chunks`."""
+    grain, longest = _limits(work, unit, has_safepoints)
     return max(min(lanes // grain, _MOST_CHUNKS), lanes // longest, 1)
 
 
 def count_chunks(
-    body: FunctionLowering, lanes: str, work: int, *, has_safepoints: bool = False
+    body: FunctionLowering, lanes: str, work: int, unit: int, *, has_safepoints: bool = False
 ) -> str:
     """Emit the number of chunks: enough work in each, none too long, the same for any number of threads.
 
-    A chunk whose lanes have safepoints may take long: Ctrl-C is noticed inside it.
+    `lanes` are counted in units of so many lanes, each of which is `work`. A chunk whose lanes have
+    safepoints may take long: Ctrl-C is noticed inside it.
 
     So results do not depend on the number of threads: neither sums, nor the last bits of elements
     that a vectorized loop's remainder computes with scalar functions.
     """
-    grain, longest = _limits(work, has_safepoints)
+    grain, longest = _limits(work, unit, has_safepoints)
     # With constant bounds the count is folded here: one chunk then needs no pool at all, and the
     # text shows it. Both branches compute the same number.
     if lanes.isdigit():
-        return str(chunks_of(int(lanes), work, has_safepoints=has_safepoints))
+        return str(chunks_of(int(lanes), work, unit, has_safepoints=has_safepoints))
     for name in ("smin", "smax"):
         body.module.declare(f"@llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
     by_work = body.assign(f"sdiv i64 {lanes}, {grain}")

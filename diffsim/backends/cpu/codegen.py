@@ -9,11 +9,10 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
-import math
-
 from diffsim.backends.cpu import (
     packed_copies,
     private_copies,
+    rows,
     seams,
     shared_functions,
     trailing_task,
@@ -28,17 +27,12 @@ from diffsim.backends.cpu.scheduling import (
     reach_of,
     simd_width,
     spread,
+    unit_lanes,
 )
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import long_blocks, safepoints, update_log
 from diffsim.backends.llvm.lanes import (
-    accumulate,
-    bound,
-    enter_lane,
-    identity,
-    point,
     size,
-    sizes_of,
     store_bounds,
 )
 from diffsim.backends.llvm.lowering import FunctionLowering
@@ -51,9 +45,8 @@ from diffsim.backends.simd.appends import AppendingLowering
 from diffsim.backends.simd.simd import SimdLowering
 from diffsim.backends.simd.simd_blocks import run_blocks
 from diffsim.errors import InternalError
-from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Task, Value
+from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Task
 from diffsim.ir.schedules import Packed, Privatized
-from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
@@ -62,7 +55,6 @@ _ATTRIBUTES = (
     # A lane that clears a vector's four components calls memset otherwise, and LLVM vectorizes no calls.
     'attributes #1 = { nounwind "no-builtin-memset" }',
 )
-_LARGE, _LONG_BODY = 1000, 60  # how many times as large as a rim the box is; statements
 _FEWEST_CHUNKS = 32  # of a task that another one trails; fewer would be too long for the caches
 
 
@@ -181,7 +173,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     if isinstance(body, SimdLowering):
         _store_partials(body, k, task, run_blocks(body, k, task, work))
     elif task.axes:
-        _lanes(body, k, task, work)
+        _store_partials(body, k, task, rows.emit_lanes(body, k, task, work))
     else:
         body.block(task.body)
     if mine:
@@ -194,134 +186,6 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
         module.counting.add(k)
     lines.append("}")
     return lines
-
-
-def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
-    """Emit loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside.
-
-    `work` is counted in each lane.
-    """
-    lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
-    if len(task.axes) == 1:
-        total = _inner(body, k, task, work, lows[0], ("%begin", "%end"), {}, None)
-        _store_partials(body, k, task, total)
-        return
-    # The loop over rows advances by the lanes of one row (or what is left of it) per iteration: one
-    # division per row instead of one per lane, and an inner loop with unit stride, which LLVM
-    # vectorizes.
-    sizes = sizes_of(body, k, task, lows)
-    before = body.label
-    head, row, after = (body.new_label(w) for w in ("rows", "row", "end"))
-    body.jump(head)
-    body.start_block(head)
-    flat = body.fresh()
-    # Phis must come first in their block (LLVM LangRef), but their incoming values are known only
-    # after the body: they are inserted here afterwards.
-    at = len(body.lines)
-    sums = [body.fresh() for _ in task.reductions]
-    more = body.assign(f"icmp slt i64 {flat}, %end")
-    body.emit(f"br i1 {more}, label %{row}, label %{after}")
-    body.start_block(row)
-    width = sizes[-1]
-    # `width` is not 0: a task without lanes is not launched (`_launch_parallel`).
-    rest = body.assign(f"udiv i64 {flat}, {width}")
-    first = body.assign(f"urem i64 {flat}, {width}")
-    left = body.assign(f"sub nsw i64 %end, {flat}")
-    full = body.assign(f"sub nsw i64 {width}, {first}")
-    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
-    # A chunk may begin and end within a row.
-    count = body.assign(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
-    stop = body.assign(f"add nsw i64 {first}, {count}")
-    wide = point(body, task.axes[:-1], lows, sizes, rest)
-    nexts = _inner(body, k, task, work, lows[-1], (first, stop), wide, sums)
-    advanced = body.assign(f"add nsw i64 {flat}, {count}")
-    latch = body.label
-    # Of rows that are a single lane LLVM makes one loop.
-    few = _gain_no_vectors(body.module, k, task)
-    body.emit(f"br label %{head}{body.module.as_scalars(always=few)}")
-    phis = [f"  {flat} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
-    for name, new, (op, _, _), v in zip(
-        sums, nexts, task.reductions, task.body.yields, strict=True
-    ):
-        t = v.type.scalar
-        phis.append(
-            f"  {name} = phi {t.llvm} [ {identity(op, t)}, %{before} ], [ {new}, %{latch} ]"
-        )
-    body.lines[at:at] = phis
-    body.start_block(after)
-    _store_partials(body, k, task, sums)
-
-
-def _inner(
-    body: FunctionLowering,
-    number: int,
-    task: Task,
-    work: int,
-    low: str,
-    ends: tuple[str, str],
-    wide: dict[Value, str],
-    sums: list[str] | None,
-) -> list[str]:
-    """Emit the loop over the last axis within `ends`; return the partial results after it."""
-    first, stop = ends
-    values = task.body.yields
-    starts = sums or [
-        identity(op, v.type.scalar) for (op, _, _), v in zip(task.reductions, values, strict=True)
-    ]
-    before = body.label
-    head, lane, after = (body.new_label(w) for w in ("lanes", "lane", "end"))
-    body.jump(head)
-    body.start_block(head)
-    k = body.fresh()
-    at = len(body.lines)
-    carried = [body.fresh() for _ in values]
-    more = body.assign(f"icmp slt i64 {k}, {stop}")
-    body.emit(f"br i1 {more}, label %{lane}, label %{after}")
-    body.start_block(lane)
-    index = k if low == "0" else body.assign(f"add nsw i64 {k}, {low}")
-    enter_lane(body, task, {**wide, task.axes[-1]: index})
-    # Calls that the body adds to this count have no vector form; the loop is then kept scalar.
-    calls = body.module.scalar_calls
-    body.block(task.body)
-    nexts = [
-        accumulate(body, op, v, c)
-        for (op, _, _), v, c in zip(task.reductions, values, carried, strict=True)
-    ]
-    body.int64_names.pop()
-    if work:
-        safepoints.count(body, work)
-    advanced = body.assign(f"add nsw i64 {k}, 1")
-    latch = body.label
-    few = _gain_no_vectors(body.module, number, task)
-    body.emit(f"br label %{head}{body.module.as_scalars(calls, always=few)}")
-    phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
-    for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
-        phis.append(f"  {c} = phi {v.type.scalar.llvm} [ {s}, %{before} ], [ {n}, %{latch} ]")
-    body.lines[at:at] = phis
-    body.start_block(after)
-    return carried
-
-
-def _gain_no_vectors(module: Module, k: int, task: Task) -> bool:
-    """Return whether none of the tasks that a function is for gains by LLVM's loop vectorizer."""
-    tasks = module.kernel.tasks
-    alike = [tasks[other] for other in module.sharing.get(k, ())] or [task]
-    return all(_gains_no_vectors(t, module.most_lanes) for t in alike)
-
-
-def _gains_no_vectors(task: Task, most: int) -> bool:
-    """Return whether a task is not worth the time that LLVM's loop vectorizer takes for it.
-
-    Rows shorter than a vector are never run by its code. And the rims of a large box are a small part of a
-    launch, but each of them as much code as the box (docs/adr/0056); `most`: lanes of the largest.
-    """
-    sizes = box_sizes(task)
-    if sizes is None:
-        return False
-    if sizes[-1] <= shared_functions.SHORTEST_ROW:
-        return True
-    is_small = math.prod(sizes) * _LARGE <= most
-    return is_small and sum(1 for _ in statements(task.body)) >= _LONG_BODY
 
 
 def _store_partials(body: FunctionLowering, k: int, task: Task, sums: list[str]) -> None:
@@ -372,8 +236,8 @@ def _launch(module: Module) -> list[str]:
 
 def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     module = body.module
-    width = simd_width(module, task)
-    lanes = store_bounds(body, k, task, width)
+    unit = unit_lanes(module, task)
+    lanes = store_bounds(body, k, task, unit)
     # Nothing at all is done for an empty loop: no division by its size, no reduction over no lanes.
     some, after = body.new_label("some"), body.new_label("next")
     body.emit(f"br i1 {body.assign(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
@@ -382,7 +246,7 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     # forgotten there.
     body.int64_names.append({})
     polls = safepoints.has_long(task.body)
-    chunks = count_chunks(body, lanes, width * cost(task.body), has_safepoints=polls)
+    chunks = count_chunks(body, lanes, cost(task.body), unit, has_safepoints=polls)
     n = len(task.reductions)
     release = packed_copies.make(body, k, task)
     if chunks == "1":
@@ -421,17 +285,18 @@ def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> No
     """Launch a task with the next one trailing it, where there are enough rows for enough chunks."""
     module = body.module
     assert second.lag is not None
-    lanes = store_bounds(body, k, first)
-    store_bounds(body, k + 1, second)
+    unit = unit_lanes(module, first)
+    lanes = store_bounds(body, k, first, unit)
+    store_bounds(body, k + 1, second, unit_lanes(module, second))
     body.int64_names.append({})
     for s in first.bounds.stmts:
         body.stmt(s)
     # Rows limit the chunks: one with fewer than `rows_of_chunk` rows could lie near two borders,
     # whose counters would then not say who is the last reader of a row.
-    rows = size(body, *(body.index64(v) for v in first.bounds.yields[:2]))
-    chunks = count_chunks(body, lanes, cost(first.body) + cost(second.body))
+    extent = size(body, *(body.index64(v) for v in first.bounds.yields[:2]))
+    chunks = count_chunks(body, lanes, cost(first.body) + cost(second.body), unit)
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
-    most = body.assign(f"sdiv i64 {rows}, {trailing_task.rows_of_chunk(second.lag)}")
+    most = body.assign(f"sdiv i64 {extent}, {trailing_task.rows_of_chunk(second.lag)}")
     chunks = body.assign(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {most})")
     enough = body.assign(f"icmp sge i64 {chunks}, {_FEWEST_CHUNKS}")
     there = body.assign(f"icmp sgt i64 {lanes}, 0")

@@ -11,7 +11,15 @@ from __future__ import annotations
 import math
 
 from diffsim.backends.cpu import private_copies, seams
-from diffsim.backends.cpu.chunks import alloc, chunks_of, is_little, pooled, slices, whole
+from diffsim.backends.cpu.chunks import (
+    alloc,
+    chunks_of,
+    is_little,
+    pooled,
+    slices,
+    whole,
+    whole_row,
+)
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.lanes import bound, identity, size
@@ -64,6 +72,14 @@ def simd_width(module: Module, task: Task) -> int:
     return module.simd_widths[task]
 
 
+def unit_lanes(module: Module, task: Task) -> int:
+    """Return how many neighbours along the last axis chunks are not cut between: a unit of lanes.
+
+    Blocks of lanes that run together as vectors, or whole rows.
+    """
+    return simd_width(module, task) if task.simd else max(1, whole_row(task))
+
+
 def chunk_copies(module: Module, task: Task) -> private_copies.Chunk:
     """Describe the private copies that each chunk of a task may have."""
     return private_copies.Chunk(task, simd_width(module, task), jit_of(module).vector_bits)
@@ -82,8 +98,10 @@ def functions_of(module: Module, task: Task) -> tuple[str, ...]:
     if module.deterministic or task.order is not None:
         return ("task", "alone", *copies)
     lanes, threads = _constant_lanes(module, task), threads_of(module)
-    work, polls = simd_width(module, task) * cost(task.body), safepoints.has_long(task.body)
-    chunks = None if lanes is None else chunks_of(lanes, work, has_safepoints=polls)
+    unit, polls = unit_lanes(module, task), safepoints.has_long(task.body)
+    chunks = None
+    if lanes is not None:
+        chunks = chunks_of(lanes, cost(task.body), unit, has_safepoints=polls)
     seamed = _seams_pay(module, task, lanes, chunks)
     if chunks == 1 or seamed:
         return ("alone",)
@@ -134,7 +152,7 @@ def _constant_lanes(module: Module, task: Task) -> int | None:
     if sizes is None:
         return None
     *rows, row = sizes
-    return math.prod(rows) * -(-row // simd_width(module, task))
+    return math.prod(rows) * -(-row // unit_lanes(module, task))
 
 
 def _copies_pay(module: Module, task: Task, lanes: int | None, chunks: int | None) -> bool | None:
@@ -144,7 +162,7 @@ def _copies_pay(module: Module, task: Task, lanes: int | None, chunks: int | Non
         return False
     if lanes is None or chunks is None:
         return None
-    additions = lanes * simd_width(module, task) * sum(p.count for p in task.privatized)
+    additions = lanes * unit_lanes(module, task) * sum(p.count for p in task.privatized)
     fewest = 1 if chunk.has_slots else 2
     least, most = (min(chunks, threads),) * 2 if threads else (fewest, chunks)
     if additions <= least * _COPY_WORK * chunk.scalars or least * chunk.bytes > _MOST_COPIED:
@@ -173,7 +191,7 @@ class _Spread:
         self.chunks = chunks
         self.module = body.module
         self.pool = body.load_slot(POOL, "ptr")
-        self.work = simd_width(self.module, task) * cost(task.body)
+        self.work = unit_lanes(self.module, task) * cost(task.body)
         self.functions = functions_of(self.module, task)
         self.partials = self.released = ""
         self.free_logs = ""
@@ -287,7 +305,7 @@ class _Spread:
         self.free_logs = f"call void @ds_log_release(ptr {self.pool}, i64 {mark})"
         times = iterations(self.task.body)
         bytes_ = sum(times[s] * update_log.record_bytes(s.mem) for s in logged)
-        all_ = body.assign(f"mul i64 {self.lanes}, {bytes_ * simd_width(self.module, self.task)}")
+        all_ = body.assign(f"mul i64 {self.lanes}, {bytes_ * unit_lanes(self.module, self.task)}")
         wanted = body.assign(f"udiv i64 {all_}, {update_log.CHUNK_BYTES}")
         for choice in ("smin", "smax"):
             name = f"@llvm.{choice}.i64"
@@ -387,7 +405,7 @@ class _Spread:
 
     def additions(self) -> str:
         """Emit the number of additions to copies, by the estimate of `passes/transforms/privatize.py`."""
-        count = simd_width(self.module, self.task) * sum(p.count for p in self.task.privatized)
+        count = unit_lanes(self.module, self.task) * sum(p.count for p in self.task.privatized)
         return self.body.assign(f"mul i64 {self.lanes}, {count}")
 
     def add_in_copies(

@@ -15,7 +15,8 @@ row it has. Chunks are long enough that no row is near two borders.
 
 from __future__ import annotations
 
-from diffsim.backends.llvm.lanes import bound, size
+from diffsim.backends.cpu.scheduling import unit_lanes
+from diffsim.backends.llvm.lanes import bound, groups, size
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 from diffsim.ir.nodes import Task
@@ -85,5 +86,7 @@ def _row(body: FunctionLowering, k: int, task: Task) -> str:
     lanes = "1"
     for a in range(1, len(task.axes)):
         n = size(body, *(bound(body, k, task, 2 * a + j) for j in range(2)))
+        if a == len(task.axes) - 1:
+            n = groups(body, n, unit_lanes(body.module, task))
         lanes = n if lanes == "1" else body.assign(f"mul nsw i64 {lanes}, {n}")
     return lanes

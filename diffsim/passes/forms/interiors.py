@@ -27,6 +27,7 @@ from diffsim.ir.nodes import (
     Block,
     Check,
     Dim,
+    If,
     InlineLLVM,
     Kernel,
     Let,
@@ -37,6 +38,7 @@ from diffsim.ir.nodes import (
     Task,
     Value,
 )
+from diffsim.ir.simple_tasks import short_row
 from diffsim.ir.traversal import statements
 from diffsim.passes.analysis.affine import (
     Definitions,
@@ -88,7 +90,10 @@ def _parts(task: Task, *, only_updates: bool) -> list[Task]:
     if inside == whole:
         return [task]
     kinds = (Atomic,) if only_updates else (Load, Store, Atomic)
-    if _plain_accesses(first, kinds) <= _plain_accesses(task, kinds):
+    gains = _plain_accesses(first, kinds) > _plain_accesses(task, kinds)
+    # Short rows without branches are aligned (`passes/vectors/aligned_rows.py`).
+    gains = gains or (not only_updates and short_row(task) > 0 and _tests(first) < _tests(task))
+    if not gains:
         return [task]
     return [first, *_rims(task, whole, inside)]
 
@@ -256,6 +261,13 @@ def _plain_accesses(task: Task, kinds: tuple[type, ...]) -> int:
         for s in statements(task.body)
         if isinstance(s, (Load, Store, Atomic)) and isinstance(s, kinds)
     )
+
+
+def _tests(task: Task) -> int:
+    """Return how many branches a lane has; 0: it updates elements, which are gathered as they are."""
+    found = list(statements(task.body))
+    updates = any(isinstance(s, Atomic) for s in found)
+    return 0 if updates else sum(isinstance(s, If) for s in found)
 
 
 class _Fold(KnownBranches):

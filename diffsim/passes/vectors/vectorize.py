@@ -53,6 +53,7 @@ from diffsim.passes.analysis.affine import affine_forms
 from diffsim.passes.analysis.dependence import distances
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import written_by_others
+from diffsim.passes.vectors.aligned_rows import with_aligned_rows
 from diffsim.passes.vectors.appends import with_appends
 from diffsim.passes.vectors.neighbours import find_neighbours
 from diffsim.passes.vectors.packing import extent_of, find_packed
@@ -101,6 +102,8 @@ def vectorize(kernel: Kernel, *, vector_bits: int = 512) -> Kernel:
     tasks = [_task(t, has_masks, few=_lanes(t) * _FEW < most) for t in kernel.tasks]
     if vector_bits >= 256:
         tasks = [with_appends(t) if t.simd is None else t for t in tasks]
+    if has_masks:
+        tasks = [with_aligned_rows(t) if t.simd is None else t for t in tasks]
     return kernel.replace(tasks=tuple(tasks))
 
 

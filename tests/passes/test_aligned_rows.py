@@ -1,0 +1,164 @@
+"""Short rows of lanes: whole in chunks, and with idle lanes at their ends so that vectors are aligned."""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.backends.cpu import chunks
+from diffsim.runtime.session import session
+from tests.support.lowered import lower
+
+
+@pytest.fixture
+def masks(cpu):
+    if session.jit.vector_bits < 512:
+        pytest.skip("stores of some lanes take longer than of all")
+
+
+def fields_of(dtype, h, w):
+    x, y, weight = (ds.field(dtype, shape=s, needs_grad=True) for s in ((h, w), (2, h, w), ()))
+    weight[None] = 0.75
+    x.from_numpy(np.random.default_rng(h + w).uniform(-1, 1, (h, w)))
+    return x, y, weight
+
+
+def make(x, y, weight, box, out):
+    (i0, i1), (j0, j1) = box
+
+    @ds.kernel
+    def step(k: ds.i32):
+        for i, j in ds.ndrange((i0, i1), (j0, j1)):
+            around = x[i - 1, j] + x[i + 1, j] + x[i, j - 1]
+            y[k, i, j + out] = weight[None] * around + x[i, j + 1] * x[i, j]
+
+    return step
+
+
+def expected_of(x, weight, box, out):
+    """What the kernel stores, by NumPy."""
+    (i0, i1), (j0, j1) = box
+    here = (slice(i0, i1), slice(j0, j1))
+    up, down = x[i0 - 1 : i1 - 1, j0:j1], x[i0 + 1 : i1 + 1, j0:j1]
+    left, right = x[i0:i1, j0 - 1 : j1 - 1], x[i0:i1, j0 + 1 : j1 + 1]
+    found = np.zeros_like(x)
+    found[i0:i1, j0 + out : j1 + out] = weight * (up + down + left) + right * x[here]
+    return found
+
+
+def gradient_of(x, weight, seed, box, out):
+    """The gradient of a sum of what is stored times `seed`, with respect to x and the weight."""
+    (i0, i1), (j0, j1) = box
+    g = seed[i0:i1, j0 + out : j1 + out]
+    found = np.zeros_like(x)
+    for di, dj in ((-1, 0), (1, 0), (0, -1)):
+        found[i0 + di : i1 + di, j0 + dj : j1 + dj] += weight * g
+    found[i0:i1, j0 + 1 : j1 + 1] += g * x[i0:i1, j0:j1]
+    found[i0:i1, j0:j1] += g * x[i0:i1, j0 + 1 : j1 + 1]
+    up, down = x[i0 - 1 : i1 - 1, j0:j1], x[i0 + 1 : i1 + 1, j0:j1]
+    return found, (g * (up + down + x[i0:i1, j0 - 1 : j1 - 1])).sum()
+
+
+BOXES = [  # height and width, lanes, where they store
+    ((64, 64), ((1, 63), (1, 63)), 0),
+    ((20, 64), ((1, 19), (1, 63)), 0),
+    ((20, 48), ((2, 17), (5, 27)), 3),
+    ((20, 80), ((1, 19), (17, 79)), -2),
+    ((9, 70), ((1, 8), (1, 69)), 0),
+    ((9, 37), ((3, 5), (1, 36)), 0),
+    ((6, 160), ((1, 5), (1, 159)), 0),
+    ((40, 20), ((1, 39), (9, 19)), 0),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("dtype", [ds.f32, ds.f64])
+@pytest.mark.parametrize(("shape", "box", "out"), BOXES)
+def test_values_and_gradients(monkeypatch, threads, dtype, shape, box, out):
+    monkeypatch.setattr(chunks, "_CHUNK_WORK", 300)
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
+    x, y, weight = fields_of(dtype, *shape)
+    step = make(x, y, weight, box, out)
+    step(1)
+    values = x.to_numpy().astype(float)
+    near = dict(rtol=1e-5, atol=1e-5) if dtype is ds.f32 else dict(rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(y.to_numpy()[1], expected_of(values, 0.75, box, out), **near)
+    assert not y.to_numpy()[0].any()
+    seed = np.random.default_rng(1).uniform(-1, 1, (2, *shape))
+    y.grad.from_numpy(seed)
+    seed = y.grad.to_numpy().astype(float)
+    step.grad(1)
+    expected, of_weight = gradient_of(values, 0.75, seed[1], box, out)
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, **near)
+    np.testing.assert_allclose(weight.grad[None], of_weight, rtol=1e-4)
+    # What was stored there before has no effect any more; nothing else is touched.
+    (i0, i1), (j0, j1) = box
+    seed[1, i0:i1, j0 + out : j1 + out] = 0
+    np.testing.assert_array_equal(y.grad.to_numpy(), seed.astype(y.grad.to_numpy().dtype))
+
+
+def aligned_of(kernel):
+    return [t.aligned and t.aligned[:2] for t in lower(kernel._only(()).ir).tasks]
+
+
+def test_rows_begin_where_vectors_are_aligned(masks):
+    x, y, weight = fields_of(ds.f32, 64, 64)
+    assert aligned_of(make(x, y, weight, ((1, 63), (1, 63)), 0)) == [(1, 64)]
+    assert aligned_of(make(x, y, weight, ((1, 63), (18, 50)), 0)) == [(2, 48)]
+    assert aligned_of(make(x, y, weight, ((1, 63), (16, 48)), 0)) == [None]  # as they are
+    assert aligned_of(make(x, y, weight, ((1, 63), (1, 9)), 0)) == [None]  # too few
+    assert aligned_of(make(*fields_of(ds.f64, 64, 64), ((1, 63), (1, 63)), 0)) == [(1, 64)]
+    # Rows of 70 numbers begin anywhere.
+    assert aligned_of(make(*fields_of(ds.f32, 64, 70), ((1, 63), (1, 63)), 0)) == [None]
+
+
+def test_rows_of_functions_and_branches_stay(masks):
+    x, y, weight = fields_of(ds.f32, 64, 64)
+
+    @ds.kernel
+    def functions():
+        for i, j in ds.ndrange((1, 63), (1, 63)):
+            y[0, i, j] = ds.sin(x[i, j])
+
+    @ds.kernel
+    def branches():
+        for i, j in ds.ndrange((1, 63), (1, 63)):
+            if x[i, j] > 0:
+                y[0, i, j] = x[i, j] + weight[None]
+
+    @ds.kernel
+    def apart():
+        for i, j in ds.ndrange((1, 63), (1, 31)):
+            y[0, i, j] = x[i, 2 * j]
+
+    assert [*aligned_of(functions), *aligned_of(branches), *aligned_of(apart)] == [None] * 3
+
+
+def test_boxes_with_short_rows_are_cut_for_branches(masks):
+    x, y, _ = fields_of(ds.f64, 64, 64)
+
+    @ds.kernel
+    def shifted():
+        for i, j in ds.ndrange(64, 64):
+            value = x[i, j]
+            if j > 0:
+                value += 2.0 * x[i, j - 1]
+            y[0, i, j] = value
+
+    assert aligned_of(shifted) == [(1, 64), None]
+    shifted()
+    values = x.to_numpy()
+    values[:, 1:] += 2.0 * x.to_numpy()[:, :-1]
+    np.testing.assert_allclose(y.to_numpy()[0], values, rtol=1e-12)
+    seed = np.random.default_rng(2).uniform(-1, 1, (2, 64, 64))
+    y.grad.from_numpy(seed)
+    shifted.grad()
+    expected = seed[0].copy()
+    expected[:, :-1] += 2.0 * seed[0][:, 1:]
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-12)
+
+
+def test_chunks_have_whole_rows(cpu):
+    x, y, weight = fields_of(ds.f32, 64, 70)
+    text = make(x, y, weight, ((1, 63), (1, 69)), 0).llvm()
+    assert "urem" not in text
+    assert "icmp slt i64 %v" in text
