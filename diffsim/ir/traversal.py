@@ -31,10 +31,9 @@ from diffsim.ir.op import Math
 from diffsim.ir.types import size_of
 
 _FUNCTION = 4
-"""What a function such as exp takes, in divisions."""
-_UNKNOWN_TRIP_COUNT = (
-    16  # iterations that estimates assume of a loop whose bounds are not constants
-)
+"""Divisions that take as long as a function such as exp."""
+_UNKNOWN_TRIP_COUNT = 16
+"""Iterations that estimates assume of a loop whose bounds are not constants."""
 _HOLD_BLOCKS = frozenset((For, While, If, CustomCall, Gradient))
 """Asked by type first: nearly all statements are none of these."""
 

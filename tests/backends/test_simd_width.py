@@ -15,21 +15,22 @@ def kernel():
     for i in range(N):
         {names} = {zeros}
         for j in range(M):
-            d = x[i] - p[j]
+            d = x[i] - {shared}
             {branch}
                 {lines}
         y[i] = {total}
 """
 
 
-def lanes(fields, sums, branch):
-    """Lanes of the vectors of a loop that carries some sums."""
+def lanes(fields, sums, branch, shared="p[j]"):
+    """Lanes of the vectors of a loop that carries some sums; `shared` is the same for all lanes."""
     names = [f"a{k}" for k in range(sums)]
     lines = "\n                ".join(f"{a} = {0.1 * k} - {a} * d" for k, a in enumerate(names))
     text = HEAD.format(
         names=", ".join(names),
         zeros=", ".join(["0.0"] * sums),
         branch=branch,
+        shared=shared,
         lines=lines,
         total=" + ".join(names),
     )
@@ -55,6 +56,14 @@ def test_branches_of_a_loop_take_registers(fields):
     # With 16 registers branches cost more than spills.
     straight = lanes(fields, 24, "for _ in ds.static(range(1)):")
     assert many == straight if Jit().vector_registers >= 32 else many >= straight
+
+
+@pytest.mark.skipif(Jit().vector_registers < 32, reason="with 16 registers both are as wide")
+def test_more_lanes_share_what_is_the_same_for_all(fields):
+    own, shared = (
+        lanes(fields, 18, "if d > 0.1:", s) for s in ("p[j]", "ds.sin(p[j]) * ds.exp(p[j])")
+    )
+    assert own < shared
 
 
 def test_the_same_is_computed(fields):

@@ -5,14 +5,17 @@ from __future__ import annotations
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.simd.lookups import only_lookups
 from diffsim.ir.nodes import (
+    Atomic,
     Block,
     Const,
     For,
+    If,
     Let,
     Task,
     Value,
     While,
 )
+from diffsim.ir.op import Math
 from diffsim.ir.schedules import Neighbours
 from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 
@@ -24,6 +27,10 @@ _ROW = 8
 """Accesses of a long row."""
 _IN_FLIGHT = 8
 """Operations that a processor has under way: two begin in a cycle, and take four."""
+_FUNCTION = 20
+"""Operations that a function such as exp takes."""
+_SUM = 10
+"""Operations that a sum over the lanes of a block takes."""
 _MOST_SPILLED = 4
 """How many times the registers that there are lanes may need, where they wait for chains of operations."""
 
@@ -68,21 +75,49 @@ def _chains_at_once(block: Block, wide: frozenset[Value]) -> int:
     """
     found = []
     for s in statements(block):
-        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
-            work = [x for x in s.body.stmts if not wide.isdisjoint((*uses(x), *outs(x)))]
+        if isinstance(s, (For, While)) and not _has_loop(s.body):
+            work = [x for x in statements(s.body) if not wide.isdisjoint((*uses(x), *outs(x)))]
             longest = _longest_chain(s)
-            found.append(-(-_IN_FLIGHT * longest // max(len(work), 1)))
+            chains = -(-_IN_FLIGHT * longest // max(len(work), 1))
+            found.append(max(chains, _share(s.body, wide)))
     return min(found, default=1)
+
+
+def _share(body: Block, wide: frozenset[Value]) -> int:
+    """Return how many registers for each value make what all lanes share a third of the work in a loop."""
+    shared = own = 0
+    for x in statements(body):
+        cost = _FUNCTION if isinstance(x, Let) and isinstance(x.op.lowering, Math) else 1
+        if isinstance(x, Atomic) and wide.isdisjoint(x.index):
+            shared += _SUM
+        elif wide.isdisjoint((*uses(x), *outs(x))):
+            shared += cost
+        else:
+            own += cost
+    return 2 * shared // max(own, 1)
 
 
 def _longest_chain(s: For | While) -> int:
     """Return how many operations are between what a loop carries and what it yields, at most."""
     depth = dict.fromkeys(s.params, 0)
-    for x in s.body.stmts:
-        before = [depth[v] for v in uses(x) if v in depth]
-        if before and isinstance(x, Let):
-            depth[x.out] = max(before) + 1
+    _follow(s.body, depth, 0)
     return max((depth.get(v, 0) for v in s.body.yields), default=0)
+
+
+def _follow(block: Block, depth: dict[Value, int], least: int) -> None:
+    """Note how many operations are before each value that depends on one noted, or on such a branch."""
+    for x in block.stmts:
+        before = [depth[v] for v in uses(x) if v in depth]
+        if isinstance(x, If):
+            # Its results wait for the condition, and for both sides.
+            after = max([least, *before])
+            for side in (x.then, x.orelse):
+                _follow(side, depth, after)
+            for k, out in enumerate(x.outs):
+                sides = [depth.get(side.yields[k], 0) for side in (x.then, x.orelse)]
+                depth[out] = max([after, *sides]) + 1
+        elif before and isinstance(x, Let):
+            depth[x.out] = max(before) + 1
 
 
 def _has_work_enough(task: Task) -> bool:
