@@ -21,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import diffsim as ds
+from diffsim.runtime.files import write_text
 
 ABOUT = """# How first calls grow
 
@@ -244,7 +245,7 @@ def main() -> None:
         print(lines[-1], file=sys.stderr)
     text = f"{ABOUT}\n" + "\n".join(lines) + "\n"
     if args.write:
-        Path(__file__).with_suffix(".md").write_text(text)
+        write_text(Path(__file__).with_suffix(".md"), text)
     else:
         print(text)
 
