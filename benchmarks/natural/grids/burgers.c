@@ -15,7 +15,8 @@ void setup(long size, void **in) {
 typedef struct { const real *c, *w, *e, *s, *m; } around;
 
 static inline around at(const real *from, long i, long j, long south, long north) {
-    const real *row = from + 2 * n * i, *west = from + 2 * n * (i ? i - 1 : n - 1), *east = from + 2 * n * (i < n - 1 ? i + 1 : 0);
+    const real *row = from + 2 * n * i;
+    const real *west = from + 2 * n * (i ? i - 1 : n - 1), *east = from + 2 * n * (i < n - 1 ? i + 1 : 0);
     return (around){row + 2 * j, west + 2 * j, east + 2 * j, row + 2 * south, row + 2 * north};
 }
 
@@ -40,7 +41,8 @@ static void step(real *restrict to, const real *restrict from, real nu) {
 /* What a cell gets from itself and from the neighbours that it is upwind of; returns the viscosity's part. */
 static inline real cell_adjoint(real *restrict o, around h, around x, real nu) {
     real u = x.c[0], v = x.c[1], du = 0, dv = 0, sum = 0;
-    real west = nu + MAX(-x.w[0], 0), east = nu + MAX(x.e[0], 0), south = nu + MAX(-x.s[1], 0), north = nu + MAX(x.m[1], 0);
+    real west = nu + MAX(-x.w[0], 0), east = nu + MAX(x.e[0], 0);
+    real south = nu + MAX(-x.s[1], 0), north = nu + MAX(x.m[1], 0);
     real self = 4 * nu + MAX(u, -u) + MAX(v, -v);
     for (int k = 0; k < 2; k++) {
         real c = x.c[k], s = h.c[k];
@@ -55,7 +57,8 @@ static inline real cell_adjoint(real *restrict o, around h, around x, real nu) {
 }
 
 /* The viscosity's gradient is summed column by column. */
-static void step_adjoint(real *restrict to, const real *restrict later, const real *restrict from, real nu, real *restrict sums) {
+static void step_adjoint(real *restrict to, const real *restrict later, const real *restrict from, real nu,
+                         real *restrict sums) {
     #pragma omp parallel for reduction(+ : sums[:n])
     for (long i = 0; i < n; i++) {
         real *o = to + 2 * n * i;

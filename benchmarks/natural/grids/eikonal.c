@@ -38,7 +38,8 @@ static void relax(real *restrict to, const real *restrict from) {
     }
 }
 
-/* What each cell gives: to itself, to the slowness, and (ga, gb) to the earlier neighbour of each direction. */
+/* What each cell gives: to itself, to the slowness, and (ga, gb) to the earlier neighbour of each direction.
+   Of equal arrivals the old one counts. */
 static void give(const real *restrict from, real *restrict gs) {
     #pragma omp parallel for
     for (long i = 0; i < n; i++) {
@@ -49,7 +50,7 @@ static void give(const real *restrict from, real *restrict gs) {
         for (long j = 0; j < n; j++) {
             real a = MIN(c[j - pitch], c[j + pitch]), b = MIN(c[j - 1], c[j + 1]), s = slowness[j];
             real d = a - b, r = root(d, s), one = fabs(d) >= s, half = (real)0.5 * d / r;
-            real h = c[j] < arrival(a, b, s, r) ? 0 : own[j];
+            real h = c[j] <= arrival(a, b, s, r) ? 0 : own[j];
             to_a[j] = h * (one ? (a < b ? 1 : 0) : (real)0.5 - half);
             to_b[j] = h * (one ? (a < b ? 0 : 1) : (real)0.5 + half);
             to_s[j] += h * (one ? 1 : s / r);
