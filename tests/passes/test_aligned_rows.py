@@ -162,3 +162,22 @@ def test_chunks_have_whole_rows(cpu):
     text = make(x, y, weight, ((1, 63), (1, 69)), 0).llvm()
     assert "urem" not in text
     assert "icmp slt i64 %v" in text
+
+
+def test_rows_with_branches_stay_as_they_were(cpu):
+    x, y, _ = fields_of(ds.f32, 64, 70)
+
+    @ds.kernel
+    def guarded():
+        for i, j in ds.ndrange(64, 70):
+            value = x[i, j]
+            if j > 0:
+                value += x[i, j - 1]
+            if value > 0.5:
+                value = ds.sqrt(value)
+            y[0, i, j] = value
+
+    # The interior would keep a branch, so rims would be one cost more; a row that is written out has one a lane.
+    text = guarded.llvm()
+    assert text.count("define internal void @task") == 1
+    assert "urem" in text

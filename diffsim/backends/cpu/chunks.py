@@ -9,12 +9,13 @@ from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.parameter_block import STOP
 from diffsim.backends.llvm.safepoints import cost
-from diffsim.ir.nodes import Atomic, Let, Load, Store, Task
+from diffsim.ir.nodes import Atomic, If, Let, Load, Store, Task
 from diffsim.ir.op import Math
 from diffsim.ir.simple_tasks import short_row
 from diffsim.ir.traversal import statements
 
 _CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
+_FEW_LANES = 4  # of a row: what is written out is short
 _ROW_WORK = 30_000  # operations of the longest row that chunks are not cut in
 _QUICK_WORK = (
     250_000  # operations that several threads have to share, where LLVM makes vectors of lanes
@@ -27,10 +28,12 @@ _LONGEST_CHUNK = 1 << 20  # lanes; bounds the length of one partial sum
 def whole_row(task: Task) -> int:
     """Return the length of a task's rows, if chunks have whole ones; 0: a chunk may begin and end in a row.
 
-    LLVM makes better code of short rows whose length it knows. Of rows with more work threads would have too
-    few to share.
+    LLVM makes better code of short rows whose length it knows, but for branches, which it would write out
+    lane by lane. Of rows with more work threads would have too few to share.
     """
     length = 0 if task.simd or task.appends else short_row(task)
+    if length > _FEW_LANES and any(isinstance(s, If) for s in statements(task.body)):
+        return 0
     return length if length * cost(task.body) <= _ROW_WORK else 0
 
 

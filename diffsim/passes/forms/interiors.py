@@ -92,7 +92,9 @@ def _parts(task: Task, *, only_updates: bool) -> list[Task]:
     kinds = (Atomic,) if only_updates else (Load, Store, Atomic)
     gains = _plain_accesses(first, kinds) > _plain_accesses(task, kinds)
     # Short rows without branches are aligned (`passes/vectors/aligned_rows.py`).
-    gains = gains or (not only_updates and short_row(task) > 0 and _tests(first) < _tests(task))
+    gains = gains or (
+        not only_updates and short_row(task) > 0 and _tests(first) == 0 < _tests(task)
+    )
     if not gains:
         return [task]
     return [first, *_rims(task, whole, inside)]
