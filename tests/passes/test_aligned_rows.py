@@ -177,7 +177,7 @@ def test_rows_with_branches_stay_as_they_were(cpu):
                 value = ds.sqrt(value)
             y[0, i, j] = value
 
-    # The interior would keep a branch, so rims would be one cost more; a row that is written out has one a lane.
+    # An interior that keeps a branch would not pay for its rims; rows written out have one a lane.
     text = guarded.llvm()
     assert text.count("define internal void @task") == 1
     assert "urem" in text
