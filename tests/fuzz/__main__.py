@@ -48,7 +48,6 @@ from tests.fuzz import (
     nonfinite,
     numbering,
     numbers,
-    places,
     programs,
     recomputed,
     recordings,
@@ -56,6 +55,7 @@ from tests.fuzz import (
     repeated,
     rewrites,
     roots,
+    sections,
     shapes,
     slices,
     solves,
@@ -192,10 +192,10 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return sweeps.make(seed), [("sweeps", functools.partial(sweeps.verdict, seed=seed))]
     if seed % 32 == 18:
         ways = [
-            (f'in_place="{how}"', functools.partial(places.verdict, seed=seed, in_place=how))
+            (f'in_place="{how}"', functools.partial(sections.verdict, seed=seed, in_place=how))
             for how in HOWS
         ]
-        return places.make(seed), ways
+        return sections.make(seed), ways
     if seed % 16 == 2:
         ways = [
             (f'in_place="{how}"', functools.partial(slices.verdict, seed=seed, in_place=how))

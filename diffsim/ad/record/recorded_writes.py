@@ -1,4 +1,4 @@
-"""The places that the launches of a record wrote to, by all indices that their arguments tell.
+"""The sections that the launches of a record wrote to, by all indices that their arguments tell.
 
 Versions have rows along one axis of a field (docs/adr/0004). In `p[t, k + 1, i] = f(p[t, k, i])`, with steps
 of time `t` and iterations `k` in each, every iteration writes to the row that the one before has read. Where
@@ -31,9 +31,9 @@ Indices = tuple[int, ...]
 
 
 class RecordedWrites:
-    """When each place of each field was written last.
+    """When each section of each field was written last.
 
-    A reading is the number of ticks since the record began. A place is a field and the indices along some
+    A reading is the number of ticks since the record began. A section is a field and the indices along some
     axes; which axes these are depends on the access.
 
     Args:
@@ -61,7 +61,7 @@ class RecordedWrites:
 
     def _note_launch(self, entry: Launched) -> None:
         args = entry.args
-        for extent in entry.special.accesses.written_places:
+        for extent in entry.special.accesses.written_sections:
             f = extent.object_of(args)
             if isinstance(f, Field):
                 self._note(f, extent.axes, extent.indices(args))
@@ -80,7 +80,7 @@ class RecordedWrites:
             args: of the launch.
             since: the reading of the launch.
         """
-        return not any(self._overwrite(e, args, since) for e in of.accesses.read_places)
+        return not any(self._overwrite(e, args, since) for e in of.accesses.read_sections)
 
     def _overwrite(self, extent: Extent, args: tuple[Any, ...], since: int) -> bool:
         """Return whether something after this reading may have written to what an access reaches."""
@@ -93,16 +93,16 @@ class RecordedWrites:
             return True
         if extent.access.mem.level is not None or f in session.exported or self._unknown > since:
             return True
-        place = dict(zip(extent.axes, extent.indices(args), strict=True))
+        section = dict(zip(extent.axes, extent.indices(args), strict=True))
         for axes in self._last.get(f, ()):
-            both = tuple(axis for axis in axes if axis in place)
-            last = self._by(f, axes, both).get(tuple(place[axis] for axis in both), 0)
+            both = tuple(axis for axis in axes if axis in section)
+            last = self._by(f, axes, both).get(tuple(section[axis] for axis in both), 0)
             if last > since:
                 return True
         return False
 
     def _by(self, f: Field, axes: Axes, both: Axes) -> dict[Indices, int]:
-        """Return the last writes to places along some axes, by their indices along fewer of them."""
+        """Return the last writes to sections along some axes, by their indices along fewer of them."""
         found = self._last[f][axes]
         if both == axes:
             return found

@@ -297,14 +297,14 @@ class AccessSummary:
         return extent
 
     @locked_cached_property
-    def read_places(self) -> list[Extent]:
-        """One extent for each place that is read, as far as single indices tell places apart."""
-        return list({e.place: e for e in map(self._extent, self.reads)}.values())
+    def read_sections(self) -> list[Extent]:
+        """One extent for each section that is read, as far as single indices tell sections apart."""
+        return list({e.section: e for e in map(self._extent, self.reads)}.values())
 
     @locked_cached_property
-    def written_places(self) -> list[Extent]:
+    def written_sections(self) -> list[Extent]:
         """The same of what is written."""
-        return list({e.place: e for e in map(self._extent, self.writes)}.values())
+        return list({e.section: e for e in map(self._extent, self.writes)}.values())
 
     def divide(self, args: tuple[Any, ...]) -> None:
         """Let the arguments of a launch decide the rows of the fields that it writes, where none has."""
@@ -391,7 +391,7 @@ class Extent:
         )
 
     @property
-    def place(self) -> tuple[Any, ...]:
+    def section(self) -> tuple[Any, ...]:
         """A key that is equal for accesses with the same indices along the same `axes` in every launch."""
         return self.access.mem, *((axis, self._texts[axis]) for axis in self.axes)
 

@@ -5,7 +5,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import GlobalDataAccessError
-from tests.fuzz import places
+from tests.fuzz import sections
 from tests.fuzz.__main__ import trial
 
 STEPS, TURNS, SIZE = 3, 2, 5
@@ -165,6 +165,6 @@ def test_a_read_of_all_iterations():
 
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs(seed):
-    text = places.make(seed)
+    text = sections.make(seed)
     for how in ("save", "refuse"):
-        assert trial(text, lambda text, how=how: places.verdict(text, seed, how)) is None
+        assert trial(text, lambda text, how=how: sections.verdict(text, seed, how)) is None

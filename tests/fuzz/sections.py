@@ -1,7 +1,7 @@
 """Programs that step along two axes: `u[t, k + 1, i] = f(u[t, k, i])`, iterations in steps of time.
 
 Versions have rows along one axis, so that the record decides whether a value was overwritten. Loops over
-both axes in any order, places that arguments, constants or lanes tell, launches that do overwrite, writes
+both axes in any order, indices that arguments, constants or lanes tell, launches that do overwrite, writes
 from Python, recordings that repeat, replays. Checked as those of `slices.py`.
 """
 
