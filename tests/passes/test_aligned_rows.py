@@ -181,3 +181,14 @@ def test_rows_with_branches_stay_as_they_were(cpu):
     text = guarded.llvm()
     assert text.count("define internal void @task") == 1
     assert "urem" in text
+
+
+def test_rows_of_sums_are_not_written_out(cpu):
+    x, _, weight = fields_of(ds.f32, 64, 32)
+
+    @ds.kernel
+    def total():
+        for i, j in x:
+            weight[None] += (x[i, j] - 1.0) ** 2
+
+    assert "urem" in total.llvm()

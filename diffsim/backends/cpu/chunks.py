@@ -29,9 +29,10 @@ def whole_row(task: Task) -> int:
     """Return the length of a task's rows, if chunks have whole ones; 0: a chunk may begin and end in a row.
 
     LLVM makes better code of short rows whose length it knows, but for branches, which it would write out
-    lane by lane. Of rows with more work threads would have too few to share.
+    lane by lane, and for sums, whose additions follow one another: 32 of them take LLVM two seconds. Of rows
+    with more work threads would have too few to share.
     """
-    length = 0 if task.simd or task.appends else short_row(task)
+    length = 0 if task.simd or task.appends or task.reductions else short_row(task)
     if length > _FEW_LANES and any(isinstance(s, If) for s in statements(task.body)):
         return 0
     return length if length * cost(task.body) <= _ROW_WORK else 0
