@@ -163,6 +163,28 @@ def test_a_read_of_all_iterations():
     assert np.allclose(p.grad.to_numpy()[0, 0], 2 * program.start + 4 * program.start**3)
 
 
+def test_notes_of_atomics_are_those_of_the_last_launch():
+    x, out, weight = (ds.field(ds.f64, s, needs_grad=True) for s in (4, (2, 4), 4))
+    count, loss = ds.field(ds.i32, 2), ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def put(t: ds.i32):
+        for i in range(4):
+            k = ds.atomic_add(count[t], 1)
+            out[t, k] = x[i] ** 2 * (k + 1.0)
+
+    @ds.kernel
+    def total():
+        for t, k in out:
+            loss[None] += out[t, k] * weight[k]
+
+    # Each launch has sections of its own, but what its atomics returned is noted in the same field.
+    with pytest.raises(GlobalDataAccessError, match="atomic_add"), ds.Tape(loss):
+        put(0)
+        put(1)
+        total()
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs(seed):
     text = sections.make(seed)

@@ -117,13 +117,7 @@ class RecordedWrites:
 
 
 class RefusedLaunches:
-    """The adjoints of a backward pass that versions have refused, and the record may allow.
-
-    Attributes:
-        are_some: whether the record was asked.
-    """
-
-    are_some = False
+    """The adjoints of a backward pass that versions have refused, and the record may allow."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         # Of a part of a record it is not known whether something else ticked in between.
@@ -131,8 +125,12 @@ class RefusedLaunches:
 
     @functools.cached_property
     def _writes(self) -> RecordedWrites | None:
-        self.are_some = True
         return None if self._record is None else RecordedWrites(self._record)
+
+    @property
+    def were_some(self) -> bool:
+        """Whether an adjoint was refused before, so that the record was asked."""
+        return "_writes" in vars(self)
 
     def reading(self, of: Derivative, args: tuple[Any, ...], now: int) -> int:
         """Return the end of the record, if nothing wrote to what an adjoint loads from `now` up to it.

@@ -84,7 +84,7 @@ def run_rows(record: Record, run: _EntryRun | None = None) -> None:
             special, single = specials[number]
             if special.differentiable:
                 derivative, args = special.derivative, (thing,) if single else thing
-                if refused is not None and refused.are_some:
+                if refused is not None and refused.were_some:
                     # The next ones are likely to be refused, too.
                     now = refused.reading(derivative, args, now)
                 try:
