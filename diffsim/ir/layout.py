@@ -18,7 +18,8 @@ class Mem:
     Attributes:
         name: the user's name for it.
         dtype: type of one element.
-        shape: its dimensions; None where they are known only at launch (`rank` is always known).
+        shape: its dimensions; None where they are known only at launch (`rank` is always known). Those of an
+            array are set after its kernel was translated, if they are known.
         kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
             (a loop's saved values; 1-D, of a length known when it is allocated).
         grad: the memory of its gradient, if it has one.
@@ -87,6 +88,11 @@ class Mem:
         self.origin = origin or (0,) * rank
         self.level: Level | None = None
         self.like: Mem | None = None
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether it is a field, or an array, whose shape the code may rely on."""
+        return self.shape is not None and self.kind in ("field", "array")
 
 
 def shown_index(origin: Sequence[int], at: Sequence[Any]) -> str:

@@ -107,12 +107,14 @@ class Backend(Protocol):
         stops: whether `breakpoint()` in a kernel stops a launch.
         keeps_code: whether `link` asks nothing of the tasks of a kernel, so that code can be linked without
             the passes having run.
+        knows_shapes: whether the shapes of the arrays that a kernel is given first are numbers in its code.
         loaded: the machine code that was loaded last.
     """
 
     name: str
     stops: bool
     keeps_code: bool
+    knows_shapes: bool
     loaded: RecentlyUsed
 
     @property

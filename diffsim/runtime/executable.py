@@ -14,7 +14,13 @@ import numpy as np
 
 from diffsim.backends.llvm.parameter_block import SEED, ParameterBlock
 from diffsim.backends.native.calls import Calls, Signature
-from diffsim.errors import DiffsimError, OutOfMemoryError, memory_size
+from diffsim.errors import (
+    DiffsimError,
+    KernelStateError,
+    OutOfMemoryError,
+    Span,
+    memory_size,
+)
 from diffsim.ir.nodes import Alloca, Check, Mem, Print
 from diffsim.ir.types import ScalarType
 from diffsim.runtime import print_buffer
@@ -139,7 +145,18 @@ def same_error(error: DiffsimError, check: Check | Alloca, values: list[int]) ->
 def array_slots(
     layout: ParameterBlock, mem: Mem, address: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
-    """Return the slots of a parameter block that describe an array, with their values."""
+    """Return the slots of a parameter block that describe an array, with their values.
+
+    Raises:
+        KernelStateError: the code is for arrays of another shape.
+    """
+    # A launch that is made again, or differentiated: NumPy's arrays can be given another shape in place.
+    if mem.kind == "array" and mem.shape is not None and mem.shape != shape:
+        raise KernelStateError(
+            f"{mem.name} had shape {mem.shape} when the kernel was launched, and has shape {shape} now",
+            Span.of_caller(),
+            hint="pass array.reshape(...), which is another array, in place of changing array.shape",
+        )
     # Only memories that the code accesses have a slot: unused arguments are dropped.
     slot = layout.pointers.get(mem)
     if slot is not None:

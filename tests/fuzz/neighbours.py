@@ -285,11 +285,15 @@ def _starts(seed, h, w):
     return starts, along
 
 
-def _execute(text, space):
+def _execute(text, space, before=None):
+    """Run a program, with other data before that."""
     file = f"<neighbours {next(_NUMBERS)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     exec(compile(text, file, "exec"), space)
-    space["main"]()
+    for data in (before, {k: space[k] for k in SHAPES}):
+        if data:
+            space.update(data)
+            space["main"]()
 
 
 class _Vector(np.ndarray):
@@ -380,10 +384,14 @@ def verdict(text, seed, in_place="save", **options):
     ours = with_arguments(text, seed) if as_arrays else text
     for k, f in fields.items():
         f.from_numpy(starts[k])
+    # The first shapes that kernels are given are numbers in their code.
+    before = None
+    if as_arrays and r.random() < 0.5:
+        before = {k: _made(k, h + r.randint(0, 3), w + r.randint(1, 9), r, True) for k in SHAPES}
     there = in_python(text, starts)
     try:
         with ds.Tape(fields["s"], in_place=in_place):
-            _execute(ours, {"ds": ds, **fields})
+            _execute(ours, {"ds": ds, **fields}, before)
     except AutodiffError:
         return "refused"
     for k, f in fields.items():

@@ -1,9 +1,12 @@
 """Launches with arrays at places that were there before, arrays of equal shapes, and memory they share."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.runtime import compiler
 
 pytestmark = pytest.mark.usefixtures("quick_code")
 
@@ -68,7 +71,7 @@ def test_arrays_of_equal_shapes_are_compiled_for_and_others_too(cpu):
         for _ in range(2):
             shift(a, b)
             np.testing.assert_allclose(a, shifted(a, b), rtol=1e-12)
-    assert len(shift.specializations) == 2
+    assert len(shift.specializations) == 3
 
 
 def test_a_kernel_is_compiled_for_a_few_combinations_of_equal_shapes(cpu):
@@ -87,6 +90,112 @@ def test_a_kernel_is_compiled_for_a_few_combinations_of_equal_shapes(cpu):
             expected = sum(n * 10**p for n, p in zip(sizes, (3, 2, 1, 0), strict=True))
             np.testing.assert_array_equal(arrays[0], expected)
     assert len(lengths.specializations) <= 5
+
+
+def test_the_first_shapes_are_numbers_in_the_code(cpu):
+    shift.forget()
+    for n in (20, 30, 40):
+        a, b = np.zeros((n, n)), np.random.default_rng(n).standard_normal((n, n))
+        shift(a, b)
+        np.testing.assert_allclose(a, shifted(a, b), rtol=1e-12)
+        text = shift.ir(after="vectorize", args=(a, b))
+        assert ("shape[" in text) == (n > 20)
+    assert len(shift.specializations) == 2
+
+
+def test_arrays_of_several_shapes_take_turns(cpu, monkeypatch):
+    """Each launch finds its code without a search through all there are."""
+
+    @ds.kernel
+    def ends(k: ds.template(), a: ds.types.ndarray(), b: ds.types.ndarray()):
+        for i in a:
+            a[i] += 10 * k * b[b.shape[0] - 1 - i] + a.shape[0]
+
+    launches = []
+    for n, k in itertools.product((7, 33, 5), (1, 2)):
+        numbers = np.arange(1.0, n + 1)
+        made = ds.ndarray(ds.f64, n)
+        made.from_numpy(numbers)
+        expected = 10 * k * numbers[::-1] + n
+        launches += [
+            (k, np.zeros(n), numbers, expected),
+            (k, ds.ndarray(ds.f64, n), made, expected),
+        ]
+
+    def turn():
+        for k, a, b, expected in launches:
+            a.fill(0.0)
+            ends(k, a, b)
+            found = a if isinstance(a, np.ndarray) else a.to_numpy()
+            np.testing.assert_array_equal(found, expected)
+
+    for _ in range(3):
+        turn()
+    monkeypatch.setattr(type(ends), "_run", None)  # the slow way
+    turn()
+
+
+def test_gradients_of_arrays_of_several_shapes(cpu):
+    """Each launch is differentiated with the shapes that it had, on tapes and by `kernel.grad`."""
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def energy(x: ds.types.ndarray(), y: ds.types.ndarray()):
+        for i in range(1, x.shape[0]):
+            loss[None] += y[i] * (x[i] - x[i - 1]) ** 2 / x.shape[0]
+
+    states = [(ds.ndarray(ds.f64, n, needs_grad=True), np.linspace(1, 2, n)) for n in (20, 3, 41)]
+    for x, _ in states:
+        x.from_numpy(np.sin(np.arange(x.shape[0])))
+    for by_hand in (False, True, False):
+        loss[None] = 0.0
+        for x, _ in states:
+            x.grad.fill(0.0)
+        if by_hand:
+            for x, y in states:
+                energy(x, y)
+            loss.grad[None] = 1.0
+            for x, y in states[::-1]:
+                energy.grad(x, y)
+        else:
+            with ds.Tape(loss):
+                for x, y in states:
+                    energy(x, y)
+        for x, y in states:
+            slopes = 2 * y[1:] * np.diff(x.to_numpy()) / len(y)
+            expected = np.concatenate([[0.0], slopes]) - np.concatenate([slopes, [0.0]])
+            np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-12)
+
+
+def test_code_is_not_bound_to_arrays_of_another_shape(cpu):
+    @ds.kernel
+    def fill(a: ds.types.ndarray()):
+        for i, j in a:
+            a[i, j] = 1.0
+
+    fill(np.zeros((2, 3)))
+    (special,) = fill.specializations.values()
+    mem = special.arguments.arrays["a"]._mem
+    with pytest.raises(ds.KernelStateError, match=r"a had shape \(2, 3\).*has shape \(3, 2\) now"):
+        special.executable.bind_numpy(mem, np.zeros((3, 2)))
+
+
+def test_additions_to_an_array_of_known_shape_are_private(cpu):
+    """As those to a field: an array of unknown size cannot be copied for each thread."""
+
+    @ds.kernel
+    def count(where: ds.types.ndarray(), bins: ds.types.ndarray()):
+        for i in where:
+            bins[where[i]] += 1.0
+
+    count.forget()
+    where = np.random.default_rng(0).integers(0, 10, 5000, dtype=np.int32)
+    bins = np.zeros(10)
+    count(where, bins)
+    np.testing.assert_array_equal(bins, np.bincount(where, minlength=10))
+    (special,) = count.specializations.values()
+    lowered = compiler.ir_after(special.ir, "privatize")
+    assert [p.mem.name for t in lowered.tasks for p in t.privatized] == ["bins"]
 
 
 def test_gradients_of_arrays_that_take_turns(cpu):

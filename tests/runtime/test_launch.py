@@ -141,7 +141,8 @@ def test_a_kernel_is_compiled_once_for_each_template(cpu, monkeypatch):
     for shape in (3, 4, 5):
         array(np.zeros(shape, "f4"))
         array(np.zeros(shape))
-    assert made == ["fill", "fill", "array", "array"]
+    # The first shape of each type is a number in the code; all others have their code in common.
+    assert made == ["fill", "fill", *["array"] * 4]
 
 
 def test_a_new_field_under_an_old_name_compiles_anew(cpu, monkeypatch):

@@ -62,7 +62,8 @@ class ParameterBlock:
             if mem.kind in ("field", "array"):
                 self.pointers[mem] = at
                 at += 1
-                if mem.shape is None:
+                # Launches hand them over where the code has them as numbers, too.
+                if mem.kind == "array":
                     self.dims[mem] = at
                     at += mem.rank
         for arg in kernel.args:

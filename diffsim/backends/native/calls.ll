@@ -16,7 +16,7 @@
   i64,   ; 0 kind: 0 f32, 1 f64, 2 integer, 3 bool, 4 array
   ptr,   ; 1 slot of the block for the number, or for the array's address and then its dimensions; null: not used
   i64,   ; 2 least integer; of an array its rank
-  i64,   ; 3 most
+  i64,   ; 3 most; of an array the address of its lengths, if it must have these; 0: any
          ; of an array only:
   ptr,   ; 4 dtype of NumPy's arrays; null: it takes none of them
   i64,   ; 5 NumPy's flags that it needs
@@ -402,9 +402,28 @@ shape:                                            ; the first array of the same 
   %like.p = getelementptr %Argument, ptr %argument, i64 0, i32 9
   %like = load i64, ptr %like.p
   %scalar = icmp eq i64 %rank, 0
-  br i1 %scalar, label %place.note, label %alike
+  br i1 %scalar, label %place.note, label %exact
+exact:
+  %exact.p = getelementptr %Argument, ptr %argument, i64 0, i32 3
+  %exact.address = load i64, ptr %exact.p
+  %any = icmp eq i64 %exact.address, 0
+  %exact.lengths = inttoptr i64 %exact.address to ptr
+  br i1 %any, label %alike, label %exact.one
+exact.one:
+  %e = phi i64 [ 0, %exact ], [ %e.next, %exact.one ]
+  %e.is.p = getelementptr i64, ptr %dims, i64 %e
+  %e.is = load i64, ptr %e.is.p, align 1
+  %e.wanted.p = getelementptr i64, ptr %exact.lengths, i64 %e
+  %e.wanted = load i64, ptr %e.wanted.p
+  %e.same = icmp eq i64 %e.is, %e.wanted
+  %e.next = add i64 %e, 1
+  %e.more = icmp slt i64 %e.next, %rank
+  %e.on = and i1 %e.same, %e.more
+  br i1 %e.on, label %exact.one, label %exact.end
+exact.end:
+  br i1 %e.same, label %place.note, label %no
 alike:
-  %j = phi i64 [ 0, %shape ], [ %j.next, %alike.next ]
+  %j = phi i64 [ 0, %exact ], [ %j.next, %alike.next ]
   %at.end = icmp eq i64 %j, %k
   br i1 %at.end, label %alike.found, label %alike.one
 alike.one:

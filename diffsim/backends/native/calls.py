@@ -64,6 +64,7 @@ class Array:
         components: lengths of the trailing axes of NumPy's arrays.
         grad_slot: the slot of the gradient's address; None: not used.
         grad_element: bytes of an element of the gradient; 0: it has none.
+        shape: the lengths that it must have; None: any.
     """
 
     slot: int | None
@@ -76,6 +77,7 @@ class Array:
     components: tuple[int, ...] = ()
     grad_slot: int | None = None
     grad_element: int = 0
+    shape: tuple[int, ...] | None = None
 
 
 def field_words(of: int, address: int, grad: int, shape: Sequence[int]) -> bytes:
@@ -223,6 +225,10 @@ class Signature:
                 mine[:3] = ARRAY, slot, a.rank
                 mine[4:10] = type_of, flags, a.of, ctypes.addressof(lengths), a.element, a.like
                 mine[13:15] = _address(start, a.grad_slot), a.grad_element
+                if a.shape is not None:
+                    wanted = (ctypes.c_int64 * len(a.shape))(*a.shape)
+                    self._held.append(wanted)
+                    mine[3] = ctypes.addressof(wanted)
             words += mine
         self._words = (ctypes.c_int64 * len(words))(*words)
 

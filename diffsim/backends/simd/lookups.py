@@ -71,7 +71,7 @@ def _has_many_lanes(task: Task) -> bool:
 
 def _is_small(mem: Mem) -> bool:
     """Whether a memory is a table of 32-bit numbers without gaps that registers have room for."""
-    if mem.kind != "field" or mem.shape is None or mem.place is not None:
+    if mem.shape is None or not mem.is_shaped or mem.place is not None:
         return False
     packed = strides_of(mem) == packed_strides(mem.shape, size_of(mem.dtype))
     fits = mem.dtype.scalar.bits == 32 and _LEAST_SIZE <= _size(mem) <= _LARGEST

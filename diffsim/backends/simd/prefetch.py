@@ -90,10 +90,10 @@ def _streams(task: Task) -> frozenset[Access]:
     """Return the accesses of whose memory lines are asked for early, where lanes are side by side.
 
     Those of lanes that access large memories anywhere, too: the first one to each element. How large an array
-    is only the launch knows.
+    is may be known to the launch alone.
     """
     firsts = [g.accesses[0] for g in task.neighbours if g.step is None]
-    if not any(s.mem.kind == "array" or _is_large(task, s.mem, s.index) for s in firsts):
+    if not any(s.mem.shape is None or _is_large(task, s.mem, s.index) for s in firsts):
         return frozenset()
     found: dict[object, Access] = {}
     for s in task.body.stmts:
@@ -104,7 +104,7 @@ def _streams(task: Task) -> frozenset[Access]:
 
 def _is_large(task: Task, mem: Mem, index: tuple[Value, ...]) -> bool:
     """Whether the part of a field that lanes choose from does not stay in a core's cache."""
-    if mem.kind != "field" or mem.shape is None:
+    if mem.shape is None or not mem.is_shaped:
         return False
     assert task.simd is not None
     count = size_of(mem.dtype) * mem.dtype.scalar.bytes

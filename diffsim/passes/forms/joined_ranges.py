@@ -313,10 +313,10 @@ def _combined(s: For) -> dict[Value, str]:
 
 
 def _is_list(mem: Mem) -> bool:
-    """Whether a memory is a field of integers whose shape is known."""
+    """Whether a memory is a field or array of integers whose shape is known."""
     return (
-        mem.kind == "field"
-        and mem.shape is not None
+        mem.shape is not None
+        and mem.is_shaped
         and mem.dtype in (i32, i64)
         and min(mem.shape, default=0) > 1
         and mem.place is None

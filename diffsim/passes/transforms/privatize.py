@@ -71,8 +71,8 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
 
 
 def _plain(mem: Mem) -> bool:
-    """Whether the memory is a field of numbers whose shape is known."""
-    return mem.kind == "field" and mem.shape is not None and not mem.dtype.is_bool
+    """Whether the memory is a field or array of numbers whose shape is known."""
+    return mem.is_shaped and not mem.dtype.is_bool
 
 
 def common_prefix(atomics: Sequence[Atomic | Load], defs: Definitions) -> IndexPrefix:

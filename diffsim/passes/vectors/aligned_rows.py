@@ -93,7 +93,7 @@ class _Accesses:
 
     def is_near(self, mem: Mem, index: tuple[Value, ...], count: int) -> bool:
         """Note accesses of an element; return whether neighbours along the row are neighbours in memory."""
-        if not self.width or mem.kind != "field" or mem.shape is None or mem.place is not None:
+        if not self.width or not mem.is_shaped or mem.place is not None:
             return False
         if len(index) != mem.rank or mem.dtype.shape:
             return False

@@ -141,7 +141,7 @@ class _Movement:
     def _exists(self, load: Load, certain: tuple[_Access, ...]) -> bool:
         """Whether the element exists wherever the branch is met, beside one that is accessed there."""
         mem = load.mem
-        if mem.kind != "field" or mem.place is not None or mem.shape is None:
+        if mem.shape is None or not mem.is_shaped or mem.place is not None:
             return False
         if not all(isinstance(i, Const) for i in load.index[mem.rank :]):
             return False

@@ -62,7 +62,7 @@ def _loads(block: Block, loops: Loops) -> Iterator[tuple[Load, Loops]]:
 def _axis_of_lanes(task: Task, s: Load) -> int | None:
     """Return the axis of a memory along which neighbouring lanes load neighbours, if a copy may be made."""
     mem, lane = s.mem, task.axes[-1]
-    if mem.kind != "field" or mem.shape is None or mem.place is not None:
+    if not mem.is_shaped or mem.place is not None:
         return None
     if mem in written_memories(task):
         return None

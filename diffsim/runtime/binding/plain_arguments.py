@@ -140,4 +140,5 @@ def _array(ref: ArrayRef, compiled: Executable, like: int, written: bool) -> Arr
         t.shape,
         None if grad is None else slots.get(grad),
         0 if grad is None else size_of(grad.dtype) * grad.dtype.scalar.bytes,
+        mem.shape,
     )

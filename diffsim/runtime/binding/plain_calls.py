@@ -193,6 +193,8 @@ def dispatcher(
     parameters: list[Parameter],
     known: dict[Any, Callable[..., Any]],
     result: Callable[[Any], Any] | None,
+    *,
+    by_shapes: bool,
 ) -> Callable[..., Any]:
     """Write the function that finds the launch function for compiled-in arguments, and calls it.
 
@@ -201,6 +203,7 @@ def dispatcher(
         parameters: those that a call gives.
         known: launch functions by the keys of compiled-in arguments; it may change at any time.
         result: makes what a call gives of what a launch returns; None: it is that.
+        by_shapes: whether the shapes of arrays are among these keys.
 
     Raises:
         UnfitArguments: where it is called with arguments that no function is known for.
@@ -208,14 +211,18 @@ def dispatcher(
     w = Writer(name, [p.name for p in parameters])
     w.space |= {"$known": known, "$Field": Field, "$constant": constant_key, "$result": result}
     w.space["$UnfitArguments"] = UnfitArguments
-    compiled_in = [p.name for p in parameters if p.kind == "template"]
-    keys = [f"{n}.number if {n}.__class__ is $Field else $constant({n})" for n in compiled_in]
+    keys = []
+    for p in parameters:
+        if p.kind == "template":
+            keys.append(f"{p.name}.number if {p.name}.__class__ is $Field else $constant({p.name})")
+        elif p.kind == "array" and by_shapes:
+            keys.append(f"{p.name}.shape")
     given = ", ".join(p.name for p in parameters if p.kind != "template")
     call = f"$launch({given})"
     w.emit(
         "try:",
         f"    $launch = $known[{tuple_text(keys)}]",
-        "except KeyError:",
+        "except (KeyError, AttributeError):" if by_shapes else "except KeyError:",
         "    raise $UnfitArguments from None",
         f"return {call}" if result is None else f"return $result({call})",
     )

@@ -24,6 +24,7 @@ class CpuBackend:
     name = "cpu"
     stops = False
     keeps_code = True
+    knows_shapes = True
     device: MemorySpace = HOST
 
     def __init__(self) -> None:

@@ -27,6 +27,7 @@ class CudaBackend:
     name = "cuda"
     stops = False
     keeps_code = False
+    knows_shapes = False
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -350,6 +350,7 @@ class ArrayKind:
         is_grad: whether it is a gradient itself.
         same: the earlier array parameter (its number among them) that gets the same array; -1: none.
         like: the first array parameter that gets an array of the same shape; -1: this one, or it may differ.
+        shape: the lengths of all axes that the kernel is compiled for; None: any.
     """
 
     dtype: Type
@@ -359,6 +360,7 @@ class ArrayKind:
     is_grad: bool = False
     same: int = -1
     like: int = -1
+    shape: tuple[int, ...] | None = None
 
 
 def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
@@ -516,9 +518,10 @@ def with_shapes(
     kinds: list[ArrayKind],
     arrays: Sequence[Any],
 ) -> list[ArrayKind]:
-    """Return the kinds of a launch's arrays with those marked whose shapes are equal.
+    """Return the kinds of a launch's arrays with their shapes, or with those marked whose shapes are equal.
 
-    As they are where a kernel has been compiled for many combinations of equal shapes already.
+    The first shapes that a kernel is launched with are numbers in its code. For others it is compiled once,
+    or as often as there are combinations of equal shapes; beyond some of these for any shapes at all.
 
     Args:
         compiled: the keys of the kernel's specializations.
@@ -531,15 +534,25 @@ def with_shapes(
     for k, (kind, array) in enumerate(zip(kinds, arrays, strict=True)):
         like = first.setdefault(array.shape[: kind.rank], k) if kind.rank else k
         made.append(kind if like == k else dataclasses.replace(kind, like=like))
-    if (*key, *made) in compiled:
-        return made
+    exact = [
+        dataclasses.replace(kind, shape=tuple(array.shape[: kind.rank])) if kind.rank else kind
+        for kind, array in zip(made, arrays, strict=True)
+    ]
     whole = (*key, *kinds)
-    return made if sum(_shapeless(k) == whole for k in compiled) < _MOST_SHAPES else kinds
+    alike = [k for k in compiled if shapeless(k) == whole]
+    for found in (exact, made):
+        if (*key, *found) in compiled:
+            return found
+    if not alike and session.backend.knows_shapes and not any(0 in a.shape for a in arrays):
+        return exact
+    return made if len(alike) < _MOST_SHAPES else kinds
 
 
-def _shapeless(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the key of a specialization without what it says of equal shapes."""
-    return tuple(dataclasses.replace(k, like=-1) if isinstance(k, ArrayKind) else k for k in key)
+def shapeless(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the key of a specialization without what it says of shapes."""
+    return tuple(
+        dataclasses.replace(k, like=-1, shape=None) if isinstance(k, ArrayKind) else k for k in key
+    )
 
 
 def array_ref(
@@ -558,6 +571,13 @@ def array_ref(
         return ArrayRef(mem, i64 if kind.large else i32, clamp=clamp)
     mem.like = like._mem
     return ArrayRef(mem, i64 if kind.large else i32, clamp=clamp, shape=like.shape)
+
+
+def set_shape(ref: ArrayRef, kind: ArrayKind) -> None:
+    """Note the shape of an array parameter of a translated kernel in its memories."""
+    for mem in (ref._mem, ref._mem.grad):
+        if mem is not None:
+            mem.shape = kind.shape
 
 
 def make_args(parameters: list[Parameter]) -> dict[str, Arg]:

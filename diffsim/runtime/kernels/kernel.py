@@ -47,6 +47,7 @@ from diffsim.runtime.kernels.arguments import (
     array_kind,
     field_kind,
     find_same,
+    shapeless,
     struct_values,
     takes_field,
     with_shapes,
@@ -128,6 +129,7 @@ class Kernel(Named, metaclass=PublicNames):
         # Launch functions by the quick keys of compiled-in arguments (`plain_calls.dispatcher`).
         self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._launch: Callable[..., Any] = self._first
+        self._by_shapes = False
         self._grad: GradKernel | None = None
         self._jvp: JvpKernel | None = None
         self._signature = None
@@ -294,26 +296,38 @@ class Kernel(Named, metaclass=PublicNames):
         parameters = self.call_parameters
         if any(p.kind == "struct" for p in parameters):  # taken apart at each call
             return
-        compiled_in = [a for p, a in zip(parameters, args, strict=True) if p.kind == "template"]
-        try:
-            key = tuple(a.number if a.__class__ is Field else constant_key(a) for a in compiled_in)
-        except KeyError:
-            return
+        # There are several for the same arguments but for the shapes of arrays.
+        by_shapes = self._by_shapes or len(set(map(shapeless, self.specializations))) < len(
+            self.specializations
+        )
+        keys: list[Any] = []
+        for p, a in zip(parameters, args, strict=True):
+            try:
+                if p.kind == "template":
+                    keys.append(a.number if a.__class__ is Field else constant_key(a))
+                elif p.kind == "array" and by_shapes:
+                    keys.append(a.shape)  # type: ignore[attr-defined]
+            except KeyError:
+                return
+        key = tuple(keys)
         form = self.signature.form
         launch = plain_calls.strict(special)
         if launch is None:
             return
-        if not compiled_in and form is None:
+        if not keys and form is None:
             # Nothing about the arguments but the arrays' types can select another specialization.
             self._launch = launch
             return
-        if len(self._known) >= _MOST_KNOWN:
+        if len(self._known) >= _MOST_KNOWN or self._by_shapes != by_shapes:
             self._known.clear()
         self._known[key] = launch
-        if self._launch == self._first:
+        if self._launch == self._first or self._by_shapes != by_shapes:
+            self._by_shapes = by_shapes
             result = None if form is None else self._result
             name = self.source.name
-            self._launch = plain_calls.dispatcher(name, parameters, self._known, result)
+            self._launch = plain_calls.dispatcher(
+                name, parameters, self._known, result, by_shapes=by_shapes
+            )
 
     def _result(self, found: Any) -> Any:
         """Return what a launch gives, several values apart."""
@@ -413,7 +427,7 @@ class Kernel(Named, metaclass=PublicNames):
                 values += struct_values(p, a, self.source.name)
                 continue
             values.append(a)
-        if len(arrays) > 1:
+        if arrays:
             kinds = with_shapes(self.specializations, key, find_same(kinds, arrays), arrays)
         whole = (*key, *kinds)
         # Double-checked locking: launches of compiled kernels take no lock, and two threads that ask for the

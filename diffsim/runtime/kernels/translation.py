@@ -18,6 +18,7 @@ from diffsim.lang.frontend.values import StructValue
 from diffsim.lang.host.source import Source
 from diffsim.lang.types import flattening
 from diffsim.passes.instrument.returned_values import note_returned
+from diffsim.passes.transforms.known_shapes import insert_shapes
 from diffsim.runtime import compiler
 from diffsim.runtime.binding.template_arguments import objects_in, own
 from diffsim.runtime.fields.field import Field
@@ -30,6 +31,7 @@ from diffsim.runtime.kernels.arguments import (
     Parameter,
     array_ref,
     make_args,
+    set_shape,
     takes_field,
 )
 from diffsim.runtime.kernels.specialization import Specialization
@@ -108,6 +110,11 @@ def translate(
     # 3. Translate and compile as far as the IR; machine code is made at the launch.
     notes: list[Field] = []
     made, ir = _translated(kernel, bindings, tuple(run_time.values()), given, notes)
+    # After the translation, which is the same for all shapes.
+    if any(kind.shape is not None for kind in kinds):
+        for ref, kind in zip(refs, kinds, strict=True):
+            set_shape(ref, kind)
+        ir = insert_shapes(ir)
     simplicity = kernel.simplicity or session.options.kernel_simplicity
     launch_arguments = LaunchArguments(values, arrays, kernel.source.name)
     special = Specialization(kernel, key, made, ir, launch_arguments, simplicity)
