@@ -51,9 +51,11 @@ from diffsim.ir.traversal import statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
 _ATTRIBUTES = (
-    "attributes #0 = { nounwind }",
+    # LLVM keeps what registers have no room for on a stack of 16 bytes' alignment, where vectors straddle
+    # cache lines and are not forwarded to the loads that follow (docs/adr/0103).
+    "attributes #0 = { nounwind alignstack=64 }",
     # A lane that clears a vector's four components calls memset otherwise, and LLVM vectorizes no calls.
-    'attributes #1 = { nounwind "no-builtin-memset" }',
+    'attributes #1 = { nounwind alignstack=64 "no-builtin-memset" }',
 )
 _FEWEST_CHUNKS = 32  # of a task that another one trails; fewer would be too long for the caches
 

@@ -98,7 +98,7 @@ class _Cut:
             # noinline: inlining would rebuild the long function.
             params = ", ".join(["ptr %params", "i64 %worker", "ptr %frame", *live_ins])
             lines, counts = self.part(k, part)
-            module.text += [f"define internal void {name}({params}) noinline nounwind {{", "entry:"]
+            module.text += [f"define internal void {name}({params}) noinline #0 {{", "entry:"]
             module.text += [*lines, "}"]
             passed = ", ".join(["ptr %params", "i64 %worker", f"ptr {frame}", *live_ins])
             body.emit(f"call void {name}({passed})")

@@ -6,6 +6,7 @@ There are two kinds of storage, with the same methods: `HostStorage` here and `D
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,12 @@ class StridedSpan:
 
 
 _MOST_MARGIN = 1 << 16
+_LINE, _PAGE = 64, 4096  # [B]
+_LARGE = 1 << 17  # [B]; memory for more is mostly a mapping of its own, which begins at a page
+# Large fields that begin at the same place of a page compete for the same lines of the first-level cache
+# (docs/adr/0103). 39 lines from one to the next, modulo a page, spread any number of them.
+_APART = 39 * _LINE
+_large_storages = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -339,8 +346,12 @@ class HostStorage:
         # lines. Without margins an index that is off by one would overwrite what the allocator keeps there,
         # and end the process much later, where nobody finds out why.
         margin = layout.margin
-        raw = np.zeros(layout.nbytes + 2 * margin + 64, np.uint8)
-        start = margin + -raw.ctypes.data % 64
+        if layout.nbytes < _LARGE:
+            unit, place = _LINE, 0
+        else:
+            unit, place = _PAGE, next(_large_storages) * _APART
+        raw = np.zeros(layout.nbytes + 2 * margin + unit, np.uint8)
+        start = margin + (place - margin - raw.ctypes.data) % unit
         flat = raw[start : start + layout.nbytes].view(layout.dtype.numpy)
         self.scalars = flat
         self.flat: Any = scalars_of(flat)
