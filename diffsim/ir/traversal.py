@@ -294,10 +294,10 @@ class Rewriter:
 
 
 def iterations(block: Block, times: int = 1) -> dict[Stmt, int]:
-    """Estimate how often each update and store of a block is run, if the block is run so many times."""
+    """Estimate how often each access of a block is made, if the block is run so many times."""
     found: dict[Stmt, int] = {}
     for s in block.stmts:
-        if isinstance(s, (Atomic, Store)):
+        if isinstance(s, (Atomic, Load, Store)):
             found[s] = times
         inner = times
         if isinstance(s, While):

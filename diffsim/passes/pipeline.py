@@ -38,6 +38,7 @@ from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from diffsim.passes.transforms.seams import find_seams
 from diffsim.passes.transforms.sink_stores import sink_stores
 from diffsim.passes.vectors.early_loads import load_early
+from diffsim.passes.vectors.relative_windows import relative_windows
 from diffsim.passes.vectors.vectorize import vectorize
 
 Pass = Callable[[Kernel], Kernel]
@@ -49,7 +50,11 @@ def _gather(
 ) -> Kernel:
     """Scatter to gather, in the interior of boxes too, and eliminate what is no longer needed."""
     # A GPU's threads take remainders at no cost, and each part is a launch: only atomics cost more.
-    kernel, rims = split_interiors(inline_bodies(kernel), only_updates=is_gpu)
+    kernel = inline_bodies(kernel)
+    # Threads of a GPU are no vectors.
+    if not is_gpu:
+        kernel = relative_windows(kernel)
+    kernel, rims = split_interiors(kernel, only_updates=is_gpu)
     return eliminate_dead_code(
         scatter_to_gather(
             kernel,

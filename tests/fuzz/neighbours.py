@@ -1,6 +1,6 @@
-"""Random stencils over nests and boxes, whose neighbours wrap around, stop at the faces, or are left out; and
-loops over all pairs, with short loops inside, and along rows that an index tells. The data are fields, in any
-order of axes, or arguments.
+"""Random stencils over nests and boxes, whose neighbours wrap around, stop at the faces, or are left out;
+windows that faces cut off; and loops over all pairs, with short loops inside, and along rows that an index
+tells. The data are fields, in any order of axes, or arguments.
 
 Python runs the same text over NumPy's arrays, in the order in which the program is written, and central
 differences of that run along one direction are what the gradient must give.
@@ -147,9 +147,13 @@ class Maker:
         self.of, self.to = self.r.sample(range(PLANES), 2)
         for _ in range(self.r.randint(1, 3)):
             self.local(d)
-        kind = self.pick("u", "u", "u", "w", "w", "in place", "colours", "scatter", "sums")
+        kind = self.pick(
+            "u", "u", "u", "w", "w", "in place", "colours", "scatter", "sums", "window"
+        )
         if kind == "colours":
             self.colours(d)
+        elif kind == "window":
+            self.window(d)
         elif kind == "u":
             self.put(d, f"u[{self.to}, i, j] {self.pick('=', '=', '+=')} 0.6 * {self.expr()}")
         elif kind == "w":
@@ -188,6 +192,48 @@ class Maker:
         if self.r.random() < 0.3:
             value = f"0.4 * u[{self.to}, i, j] + {value}"
         self.put(d + 2, f"u[{self.to}, i, j] {self.pick('=', '=', '+=')} {value}")
+
+    def window(self, d):
+        """Loops over the cells around one, which the faces cut off."""
+        name = f"a{next(self.names)}"
+        self.put(d, f"{name} = {self.number()}")
+        at = "k, l"
+        for a, k in [("i", "k"), ("j", "l")]:
+            if self.r.random() < 0.2:
+                at = at.replace(k, a)
+                continue
+            self.put(d, f"for {k} in range({self.cut_off(a)}):")
+            d += 1
+        near = f"u[{self.of}, {at}]"
+        for _ in range(self.r.randint(1, 3)):
+            value = self.pick(near, f"ds.sin({near} - {self.leaf()})", f"{near} * {self.leaf()}")
+            first, second = at.split(", ")
+            far = self.pick(
+                "0.1", f"0.05 * ({first} - i)", f"0.05 * (j - {second}) * ({first} - i + 1)"
+            )
+            if self.r.random() < 0.25:
+                self.put(d, f"if {self.pick(f'{second} != j', f'{near} > 0.2', f'{first} < i')}:")
+                self.put(d + 1, f"{name} += 0.1 * {value}")
+            elif self.r.random() < 0.25:
+                self.put(d, f"u[{self.to}, {at}] += {far} * {value}")
+            elif self.r.random() < 0.3:
+                self.put(d, f"{name} = 0.8 * {name} + {far} * ds.cos({name} * {value})")
+            else:
+                self.put(d, f"{name} += {far} * {value}")
+        self.put(self.depth, f"u[{self.to}, i, j] += 0.3 * {name}")
+
+    def cut_off(self, a):
+        """The bounds of a window around an axis."""
+        n, k, m = {"i": "H", "j": "W"}[a], self.r.randint(0, 4), self.r.randint(1, 5)
+        low = self.pick(
+            f"ds.max(0, {a} - {k})", f"ds.max(0, {a} - {k})", f"ds.max({a} - {k}, 1)", a, "0",
+            f"ds.max(ds.max({a} - {k}, 0), {'j' if a == 'i' else 'i'} - 6)",
+        )  # fmt: skip
+        high = self.pick(
+            f"ds.min({n}, {a} + {m})", f"ds.min({n}, {a} + {m})", f"ds.min({a} + {m}, {n} - 1)",
+            f"{a} + 1", n, f"ds.min({n}, n, {a} + {m})",
+        )  # fmt: skip
+        return f"{low}, {high}"
 
     def local(self, d):
         name = f"a{next(self.names)}"

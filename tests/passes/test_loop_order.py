@@ -82,6 +82,29 @@ def test_a_pass_along_the_last_axis_fits_the_cache(fields, n, expected):
     assert axes(text, fields) == expected
 
 
+@pytest.mark.parametrize(
+    ("channels", "expected"),
+    [
+        (8, "ijo"),
+        # Too few lanes for vectors.
+        (3, "ioj"),
+    ],
+)
+def test_weights_of_a_convolution_are_packed(fields, channels, expected):
+    """They are far apart along the channels, the picture along its pixels; only weights are a small table."""
+    fields |= {
+        "image": ds.field(ds.f32, (100, 100, 8)),
+        "hidden": ds.field(ds.f32, (100, 100, channels)),
+        "w": ds.field(ds.f32, (channels, 8, 3, 3)),
+    }
+    text = (
+        " for i, j, o in ds.ndrange((1, 99), (1, 99), hidden.shape[2]):\n  total = 0.0\n"
+        "  for c in range(8):\n   for a in range(3):\n    for b in range(3):\n"
+        "     total += w[o, c, a, b] * image[i + a - 1, j + b - 1, c]\n  hidden[i, j, o] = total"
+    )
+    assert axes(text, fields) == expected
+
+
 def test_a_long_axis_that_nothing_comes_back_to(fields):
     fields["long"] = ds.field(ds.f32, (500_000, 3), order="ji")
     assert axes(" for i, j in ds.ndrange(500_000, 3):\n  long[i, j] = i", fields) == "ji"

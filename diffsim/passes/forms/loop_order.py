@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from diffsim.ir.layout import strides_of
 from diffsim.ir.nodes import Atomic, Const, InlineLLVM, Kernel, Load, Mem, Print, Store, Task, Value
-from diffsim.ir.traversal import statements
+from diffsim.ir.traversal import iterations, statements
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import AffineForms, affine_forms, element_of, task_definitions
 from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.vectors.packing import find_packed
 
 _FAR = 16  # scalars, the length of a line of the cache: farther apart is no worse
 _FREE = ("add", "min", "max")  # updates that commute
@@ -48,7 +49,27 @@ def _ordered(task: Task) -> Task:
     best = min(reversed(task.axes), key=costs.of)
     if best is last or costs.of(best) >= costs.of(last) or _extent(task, best) < _FEWEST_LANES:
         return task
+    if _is_packed_better(task, costs, best):
+        return task
     return _with_last(task, best) if costs.fits(best) and not costs.show_order() else task
+
+
+def _is_packed_better(task: Task, costs: _Costs, best: Value) -> bool:
+    """Whether a copy of a small table mends what is far apart along the last axis.
+
+    A convolution's weights are far apart along its channels, `w[o, c, a, b]`, and the elements of its picture
+    along its pixels, `x[i, j, c]`. Either is accessed as often as the other, but the weights are packed.
+    """
+    last = task.axes[-1]
+    if _extent(task, last) < _FEWEST_LANES:
+        return False
+    packed = {s for p in find_packed(task) for s in p.loads}
+    counts = [(s, n) for s, n in iterations(task.body).items() if isinstance(s, Access)]
+    here, there = (
+        {s: n for s, n in counts if costs.step(s, axis) not in (0, 1)} for axis in (last, best)
+    )
+    left = sum(n for s, n in here.items() if s not in packed)
+    return left < sum(here.values()) <= sum(there.values())
 
 
 def _with_last(task: Task, axis: Value) -> Task:
