@@ -35,6 +35,7 @@ class RepeatedPass:
         self._packed: list[Any] = []  # the arguments of each row as they are in the program
         self._rows: list[_Row] = []
         self._is_fixed = False  # whether its arguments cannot be changed
+        self._has_zeros: bool | None = None  # whether a float among them is 0, if that was asked
 
     def weaken(self) -> None:
         """Keep no kernels and fields alive."""
@@ -68,15 +69,28 @@ class RepeatedPass:
         packed = self._packed
         if self._is_fixed:
             return all(map(_is_same, things, packed))
+        # Nearly all recordings are the last one again: one comparison in place of one for each row. What is
+        # equal is the same to the last bit, but for zeros.
+        if self._has_zeros is False and things == packed:
+            return True
+        changed = False
         for k, (a, b, row) in enumerate(zip(things, packed, self._rows, strict=True)):
-            # What is equal is the same to the last bit, but for zeros.
             if a is b or (a == b and not (0 in a if a.__class__ is tuple else a == 0)):
                 continue
             if row.whole is not None and row.whole(a) != row.whole(b):
                 return False
             row.write(a)
-            packed[k] = a
+            packed[k], changed = a, True
+        if changed:
+            self._has_zeros = None
+        elif self._has_zeros is None:
+            self._note_zeros()
         return True
+
+    def _note_zeros(self) -> None:
+        """Note whether a float among the packed arguments is 0."""
+        rows = zip(self._packed, self._rows, strict=True)
+        self._has_zeros = any(row.has_zero(a) for a, row in rows)
 
     def _find_places(self, record: Record) -> None:
         """Find where the arguments of each row are in the program."""
@@ -97,7 +111,8 @@ class _Form:
     """The arguments of a kernel, as rows of a record have them.
 
     Attributes:
-        whole: takes those that are no floats, which decide elements and branches; None: there are none.
+        floats: the places of those that are floats.
+        whole: takes the others, which decide elements and branches; None: there are none.
         scalars: converts arguments that `struct` does not take as they are.
         is_plain: whether `struct` takes them: it would take anything for a boolean.
     """
@@ -106,6 +121,7 @@ class _Form:
         self.single = single
         parameters = special.arguments.parameters
         whole = [k for k, p in enumerate(parameters) if not _is_float(p)]
+        self.floats = [k for k, p in enumerate(parameters) if _is_float(p)]
         self.whole: Callable[[Any], Any] | None = itemgetter(*whole) if whole else None
         if whole and single:
             self.whole = _itself
@@ -122,6 +138,11 @@ class _Row:
         self._form = form
         self._place = place
         self.whole = form.whole
+
+    def has_zero(self, given: Any) -> bool:
+        """Return whether a float among the arguments is 0."""
+        args = (given,) if self._form.single else given
+        return any(args[k] == 0 for k in self._form.floats)
 
     def write(self, given: Any) -> None:
         """Write arguments to the place, as launch functions do."""
