@@ -33,7 +33,7 @@ from diffsim.ad.reverse.backward import (
     forget_values,
     run_adjoints,
 )
-from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
+from diffsim.ad.reverse.inputs import check_cuts, inputs_of, mark_inputs, note_inputs
 from diffsim.ad.reverse.retain_grad import GradientRetainer
 from diffsim.ad.reverse.seeds import set_number, start_from, starting_gradients, statement
 from diffsim.errors import ArgumentError, AutodiffError, Span
@@ -152,7 +152,7 @@ class BackwardPass:
         clock, this_thread = session.clock, threading.get_ident()
         session.passes.add(this_thread)
         try:
-            if not steady.is_long:
+            if not steady.now.is_long:
                 steady.run_adjoints(loss)
             else:
                 self._run_natively(steady, loss)
@@ -169,9 +169,9 @@ class BackwardPass:
     def _run_natively(self, steady: Steady, loss: Field) -> None:
         """Run the pass of a long record that has been written over."""
         end, past, record = session.clock, steady.past, steady.record
-        steady.passes += 1
+        steady.now.passes += 1
         # Made at the second pass: a tape that unfolds after each pass never gets so far.
-        if past.native is None and steady.passes > 1:
+        if past.native is None and steady.now.passes > 1:
             past.native = RepeatedPass(record)
         steady.seed(loss)
         if past.native is None or not past.native.run(record, steady.base, end):
@@ -289,7 +289,7 @@ class BackwardPass:
         if cleared is not None:
             cleared.restore()
         if known.writes:
-            note_inputs(record, recorder.integrity, session.clock)
+            note_inputs(inputs_of(record), recorder.integrity, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
         """Return the gradients that a pass which began at a clock reading was to compute."""

@@ -197,6 +197,7 @@ class TapeRecorder(EnclosingRecorder):
         repetition: compares the block with the recording before this one, as long as they are the same.
         repeated: that of the last block, if they were the same to its end.
         is_fresh: whether nothing was recorded since the last `restart`.
+        line: the steady tapes of its line, if it was one of them.
     """
 
     follows_values = True
@@ -206,6 +207,7 @@ class TapeRecorder(EnclosingRecorder):
     saving = lifting = validating = intercepts = False
     checking_nan: bool | str = False
     key: Key | None = None
+    line: Steady | None = None
     may_be_steady = False  # whether its tape has a loss, and no options
     base = 0  # the clock's reading where the record begins
     is_fresh = True
@@ -307,9 +309,15 @@ class TapeRecorder(EnclosingRecorder):
         self._witness_entry: tuple[int, Witness] = session.begin_recording(self._front, self)
 
     @classmethod
-    def of_steady(cls, steady: Steady) -> TapeRecorder:
-        """Return the recorder that a steady tape unfolds into, and put it in its place."""
+    def of_steady(cls, steady: Steady, beginning: Record | None) -> TapeRecorder:
+        """Return the recorder that a steady tape unfolds into, and put it in its place.
+
+        Args:
+            steady: the tape.
+            beginning: its record up to here; None: that of the variant, to be written over.
+        """
         made = cls()
+        made.line = steady
         made.key, made.base, made.integrity = steady.key, steady.base, steady.integrity
         made.may_be_steady = True
         if steady.stage == WAITING:
@@ -318,7 +326,10 @@ class TapeRecorder(EnclosingRecorder):
         if steady.stage == ENDED:
             made.record, made.repeated, made.is_fresh = steady.record, steady.rewriting(), False
             return made
-        made.repetition = steady.rewriting()
+        if beginning is None:
+            made.repetition = steady.rewriting()
+        else:
+            made.record = beginning
         made._front, made._witness_entry = made, steady.entry
         front: object = session.recorders.get(steady.entry[0])
         if front is steady:  # else the session was reset

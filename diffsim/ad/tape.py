@@ -31,10 +31,11 @@ from diffsim.ad.record.replaced import Replaced
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.repeat.known import Known
-from diffsim.ad.repeat.past import keep, line_of_caller
+from diffsim.ad.repeat.past import MAY_WAIT, Past, give_up, keep, line_of_caller
 from diffsim.ad.repeat.repetition import Repetition
 from diffsim.ad.repeat.rewriting import Rewriting
 from diffsim.ad.repeat.steady import BEGUN, Steady, take_steady
+from diffsim.ad.repeat.variant import Variant
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.replay.saved_tape import save as save_tape
 from diffsim.ad.reverse.backward import (
@@ -174,24 +175,43 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
         self.generation = session.generation
         self.recorder.key = key
 
-    def _restarts_steady(self, loss: Field, writer: Any) -> bool:
-        """Begin a new record as a steady tape, if the last one was written over as a whole."""
-        recorder, key = self.recorder, self.recorder.key
-        if recorder.repeated.__class__ is not Rewriting or not recorder.may_be_steady or self.hooks:
-            return False
+    def _begin_again(self, loss: Field, writer: Any) -> bool:
+        """Begin a new record; returns whether as a steady tape: the last one is a variant of its line."""
         past = self._past()
-        if key is None or past is None or (steady := Steady.of(key, past, loss)) is None:
-            return False
-        if not past.weaken(key) or not steady.begin(loss, writer):
+        steady = None if past is None or self.hooks else self._line_with(past)
+        if steady is None or not steady.begin(loss, writer):
+            # A variant keeps nothing alive any more.
+            self._restart(past if steady is None else None)
             return False
         self._forget_replay()
         self._steady = steady
         del self.recorder
         return True
 
-    def _restart(self) -> None:
-        """Begin a new record; the one before it is what the new one may repeat."""
-        self.recorder.restart(self._past())
+    def _line_with(self, past: Past) -> Steady | None:
+        """Return the steady tapes of this line, with this recording among them, if it is one for them."""
+        recorder, loss = self.recorder, self.loss
+        key, line, repeated = recorder.key, recorder.line, recorder.repeated
+        if key is None or loss is None or not recorder.may_be_steady or recorder.intercepts:
+            return None
+        if session.options.kernel_profiler:  # each adjoint is measured
+            return None
+        # A line's first recording may be its only one.
+        if repeated.__class__ is not Rewriting and line is None and key not in MAY_WAIT:
+            return None
+        variant = Variant.of(past, loss)
+        if variant is None or not past.weaken(key):
+            return None
+        variant.is_held = False
+        line = line or Steady(key, loss, variant)
+        if not line.add(variant, hit=repeated is not None):
+            give_up(key)
+        line.wait(for_next=False)
+        return line
+
+    def _restart(self, past: Past | None) -> None:
+        """Begin a new record, which may repeat this one."""
+        self.recorder.restart(past)
         self._forget_replay()
 
     def __del__(self) -> None:
@@ -205,15 +225,12 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
         if recorder is None or recorder.key is None or sys.is_finalizing():
             return
         past = self._past()
-        if past is not None:
-            repeated = recorder.repeated
-            if repeated.__class__ is Rewriting and self.loss is not None:
-                steady = Steady.of(recorder.key, past, self.loss)
-            if steady is not None:
-                past.weaken(recorder.key)
-                steady.wait()
-            else:
-                keep(recorder.key, past, hit=repeated is not None)
+        steady = self._line_with(past) if past is not None else None
+        if steady is None and (steady := recorder.line) is None:
+            if past is not None:
+                keep(recorder.key, past, hit=recorder.repeated is not None)
+        else:
+            steady.wait()
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f" of {self.loss.name}"
@@ -254,9 +271,7 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
                     self._forget_replay()
                 self._has_begun = True
                 return
-            if self._has_begun and not self._restarts_steady(loss, writer):
-                self._restart()
-            if self._steady is not None:
+            if self._has_begun and self._begin_again(loss, writer):
                 return
             self._clear(loss, writer)
         recorder = self.recorder
@@ -600,7 +615,7 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
             print(tape.stats().entries)  # prints: 0
         """
         self.zero()
-        self._restart()
+        self._restart(self._past())
 
     def stats(self) -> TapeStats:
         """Count what the tape holds.

@@ -181,6 +181,11 @@ class Session:
         others = [witness for thread, witness in list(self.witnesses) if thread != this_thread]
         return NeighbourRecorder(own, others) if others else own
 
+    @property
+    def writes_to(self) -> Recorder | None:
+        """As `listener`, for writes of plain values: a steady tape (`Folded`) takes them as it is."""
+        return self.alone.get(_this_thread()) or self.listener
+
     def begin_recording(self, recorder: Recorder, witness: Witness) -> tuple[int, Witness]:
         """Report to a recorder, and what other threads write to a witness, until `end_recording`."""
         entry = _this_thread(), witness

@@ -366,6 +366,193 @@ def test_what_a_steady_tape_used_may_go(cpu, quick_code, launches):
     assert len(past_of_steady._waiting) == waiting - 1
 
 
+# ---- steady tapes with more than plain launches, and lines whose programs take turns
+
+
+def known_as_steady(turns, turn, slope):
+    """How many of these turns end as steady tapes; all have these gradients, and again in another pass."""
+    count = 0
+    for k in range(turns):
+        tape, expected = turn(k), slope(k)
+        count += tape._steady is not None
+        assert tape.loss is not None
+        np.testing.assert_allclose(expected[0].grad.to_numpy(), expected[1], rtol=1e-6)
+        if k % 5 == 4:
+            tape.zero()
+            tape.backward()
+            np.testing.assert_allclose(expected[0].grad.to_numpy(), expected[1], rtol=1e-6)
+        del tape
+    return count
+
+
+def test_writes_in_steady_tapes(k):
+    """Inputs, fields of all sizes, zeros; the write decides what the gradient is at."""
+    b = ds.field(ds.f64, 3, needs_grad=True)
+    loss = k.loss
+
+    @ds.kernel
+    def total(a: ds.f64):
+        for i in b:
+            loss[None] += a * b[i] ** 2
+
+    def turn(n):
+        with ds.Tape(loss) as tape:
+            loss[None] = 0.0
+            b.fill(n + 1.0)
+            b[1] = 0.5 * n + 1.0
+            total(0.5)
+        return tape
+
+    at = lambda n: np.array([n + 1.0, 0.5 * n + 1.0, n + 1.0])  # noqa: E731 - of two lines
+    assert known_as_steady(20, turn, lambda n: (b, at(n))) == 18
+    with pytest.raises(ds.GlobalDataAccessError, match="has changed it since"), ds.Tape(loss):
+        total(0.5)
+        b[1] = 3.0
+
+
+def test_an_input_of_a_steady_tape_is_a_cut(k):
+    """The gradient of what Python has set there belongs to no tape before it (docs/adr/0027)."""
+    x, loss, before = k.x, k.loss, ds.field(ds.f64, (), needs_grad=True)
+    before[None] = 2.0
+
+    @ds.kernel
+    def make():
+        x[None] = before[None] ** 2
+
+    def turn(n):
+        made = ds.Tape()
+        with made:
+            make()
+        with ds.Tape(loss):
+            x[None] = 3.0
+            k.square(float(n))
+        return made
+
+    for n in range(6):
+        made = turn(n + 1)
+        assert x.grad[None] == 6.0 * (n + 1)
+        with pytest.raises(ds.AutodiffError, match="belongs to the value that Python set"):
+            made.backward(grads={x: x.grad})
+
+
+def test_arrays_and_vectors_in_steady_tapes(cpu, quick_code):
+    x, loss = ds.field(ds.f64, 3, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+    x.from_numpy(np.array([1.0, 2.0, 3.0]))
+
+    @ds.kernel
+    def weighted(a: ds.types.ndarray(), c: ds.types.vector(3, ds.f64), f: ds.f64):
+        for i in range(3):
+            loss[None] += (a[i] + c[0] * c[1] * c[2] + f) * x[i]
+
+    given = np.zeros(3)
+
+    def turn(n):
+        given[:] = n, n + 1, n + 2
+        c = [ds.Vector([1.0, 2.0, n]), [1.0, 2.0, float(n)], np.array([1.0, 2.0, n])][n % 3]
+        with ds.Tape(loss) as tape:
+            weighted(given, c, 0.5)
+        given[:] = 77.0  # the tape has a copy
+        return tape
+
+    slope = lambda n: (x, np.arange(n, n + 3) + 2.0 * n + 0.5)  # noqa: E731
+    assert known_as_steady(20, turn, slope) == 18
+
+
+@pytest.mark.parametrize("least", [1, 28])
+def test_lengths_that_differ(k, least):
+    """Each length is a variant of the line once it was recorded; the same for native passes."""
+    k.x[None] = 3.0
+
+    def turn(n):
+        with ds.Tape(k.loss) as tape:
+            for s in range(least + n * n % 5):
+                k.square(float(s))
+            k.weigh(n % 2)
+        return tape
+
+    def slope(n):
+        assert k.h.grad.to_numpy()[n % 2] == 3.0
+        assert k.h.grad.to_numpy().sum() == 3.0
+        count = least + n * n % 5
+        return k.x, 3.0 * count * (count - 1)
+
+    # Three lengths; the second recording finds nothing, and each is recorded once.
+    assert known_as_steady(30, turn, slope) == 26
+
+
+def test_lifted_rules_and_lengths_that_differ(cpu, quick_code):
+    """What one program overwrites is saved, whatever the other ones of its line do."""
+    ds.init(arch=ds.cpu, rules="lifted", cpu_max_num_threads=1)
+    x, y, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(3))
+
+    @ds.kernel
+    def square():
+        y[None] = y[None] ** 2
+
+    @ds.kernel
+    def start():
+        y[None] = x[None]
+
+    @ds.kernel
+    def end():
+        loss[None] += 3.0 * y[None]
+
+    x[None] = 1.25
+    for n in [0, 0, 0, 0, 2, 0, 2, 1, 0, 2, 1]:
+        with ds.Tape(loss):
+            start()
+            for _ in range(n):
+                square()
+            end()
+        assert x.grad[None] == pytest.approx(3.0 * 2**n * 1.25 ** (2**n - 1), rel=1e-14)
+
+
+def test_a_line_of_ever_other_programs(k, monkeypatch):
+    """Such a line is given up; and one whose programs take turns is not."""
+    monkeypatch.setattr(past_of_steady, "MOST_VARIANTS", 16)
+    k.x[None] = 3.0
+    k.h.fill(1.0)
+
+    def turn(n):
+        with ds.Tape(k.loss) as tape:
+            for bit in range(8):
+                k.square(1.0) if n >> bit & 1 else k.add(bit % 4)
+            k.square(1.0)
+        return tape._steady is not None
+
+    assert not any(map(turn, range(40)))
+    assert not any(map(turn, range(40)))
+    assert not past_of_steady._waiting
+    assert not past._waiting
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_tape_that_was_in_a_cycle(k, times):
+    """The garbage collector has cleared its weak references before it drops the tape."""
+    k.x[None] = 3.0
+
+    def turn():
+        with ds.Tape(k.loss) as tape:
+            k.square(2.0)
+        return tape
+
+    for _ in range(times):
+        turn()
+    cycle = [turn()]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    for _ in range(3):
+        tape = turn()
+        assert k.x.grad[None] == 12.0
+        assert len(tape.entries) == 1
+        tape.backward(k.loss)
+        with tape:
+            k.square(1.0)
+        assert k.x.grad[None] == 6.0
+        assert None not in tape.recorder.record.alive
+
+
 @pytest.fixture
 def arrays(cpu, quick_code):
     """Four arrays in a row, each the square of the one before, plus a number."""

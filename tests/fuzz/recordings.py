@@ -101,6 +101,16 @@ def squares(u: ds.types.ndarray(), a: ds.f64):
         loss[None] += a * u[i] ** 2
 
 @ds.kernel
+def lean(c: ds.types.vector(3, ds.f64), a: ds.f64):
+    for i in p:
+        loss[None] += (a + c[0] * c[1] + c[2]) * p[i] ** 2
+
+@ds.kernel
+def aside(c: ds.types.vector(2, ds.i32)):
+    for i in x:
+        h[c[0], i] = h[c[1], i] ** 2 * p[i]
+
+@ds.kernel
 def hand_on(u: ds.types.ndarray(), o: ds.types.ndarray()):
     for i in range(N):
         o[i] = ds.sin(u[i]) + 0.5 * u[(i + 1) % N]
@@ -415,8 +425,32 @@ LOOKS = [
     "from_thread(lambda: turn('loss', total))",
     "from_thread(lambda: turn('loss', scaled))",
 ]
+WRITES = [
+    "assign(p, 0, {n})",
+    "assign(h, (0, {t}), 0.5)",
+    "x.fill({n})",
+    "p.from_numpy(array)",
+    "assign(loss, None, {n})",
+    "assign(plain, None, {n})",
+]
+GIVEN = [
+    "squares(array, {a})",
+    "squares(np.full(3, {n}), {a})",
+    "lean([0.5, {n}, 1.5], {a})",
+    "lean(ds.Vector([{n}, 0.5, 2.0]), 1.5)",
+    "lean(np.array([{n}, 0.5, 2.0], np.float32), {a})",
+    "aside([{t}, {t}])",
+]
+LENGTHS = ["[into(k, 0.5) for k in range({t})]", "[(total(), put()) for _ in range({t})]"]
 THEMES = [
     [],
+    [*WRITES, "total()", "by_plain()"],
+    [*WRITES, "into({t}, {a})", "end({t})", "total()"],
+    [*GIVEN, "scaled()", "end({t})"],
+    [*GIVEN, *WRITES],
+    [*LENGTHS, "end({t})", "total()"],
+    [*LENGTHS, *WRITES, "end({t})"],
+    [*LENGTHS, *GIVEN, *WRITES],
     ["scatter()", "gather({a})", "total()"],
     ["assign(h, ({t}, 1), {n})", "into({t}, {a})", "end({t})", "assign(p, 1, 0.75)"],
     ["between({t}, {t})", "end({t})", "enter()"],
@@ -454,6 +488,8 @@ CHANGES = [
 def make(seed):
     """The text of a program."""
     r = random.Random(f"recordings {seed}")
+    if seed % 4 == 3:
+        return _taking_turns(r)
     if seed % 2:
         return _calm(r)
     rare = r.choice([0.0, 0.1, 0.2])
@@ -479,18 +515,45 @@ def _calm(r):
     body = [_op(r, 0.0, theme) for _ in range(r.choice([1, 1, 1, 2, 3]))]
     if r.random() < 0.3:
         body = [r.choice(ROLLS), *body[:-1]]
+    bodies = [body]  # that take turns
+    for _ in range(r.choice([0, 0, 1, 3])):
+        bodies.append(_changed(r, r.choice(bodies), 0.0, theme))
     lines = []
     for k in range(r.randint(8, 18)):
+        body = r.choice(bodies)
         now, ops = form, body
         if k > 3 and r.random() < 0.25:
             ops = _changed(r, body, 0.6, theme)
         if k > 3 and r.random() < 0.2:
             now = r.choice(CALM_FORMS + FORMS)
         if r.random() < 0.1:
-            body = ops
+            bodies = [ops]
         if r.random() < 0.25:
             lines.append(r.choice(CHANGES + LOOKS).format(n=r.choice(NUMBERS[:4])))
         lines.append(f"turn({now!r}, lambda: [{', '.join(_filled(r, op) for op in ops)}])")
+    return "\n".join(lines) + "\n"
+
+
+def _taking_turns(r):
+    """A few programs that take turns at one line, with writes, arrays and vectors."""
+    theme = r.choice(
+        [t for t in THEMES if len(t) > 4 and not {*t}.isdisjoint({*WRITES, *GIVEN, *LENGTHS})]
+    )
+    start = [_op(r, 0.0, theme) for _ in range(r.randint(0, 3))]
+    bodies = []
+    for _ in range(r.choice([1, 2, 2, 3, 5])):
+        rest = [_op(r, 0.0, theme) for _ in range(r.randint(0, 3))]
+        bodies.append(
+            [*start[: r.randint(0, 3)], *rest, r.choice(["total()", "scaled()", "end({t})"])]
+        )
+    lines = []
+    for _ in range(r.randint(12, 30)):
+        ops, form = r.choice(bodies), r.choice(["loss", "named"] if r.random() < 0.05 else ["loss"])
+        if r.random() < 0.08:
+            ops = _changed(r, ops, 0.6, theme)
+        if r.random() < 0.08:
+            lines.append(r.choice(CHANGES + LOOKS).format(n=r.choice(NUMBERS[:4])))
+        lines.append(f"turn({form!r}, lambda: [{', '.join(_filled(r, op) for op in ops)}])")
     return "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,7 @@ import bisect
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from operator import call
 from typing import TYPE_CHECKING, Any, overload
 
@@ -180,20 +181,24 @@ class Record(Sequence[Entry]):
     def cut(self, count: int) -> list[Saved]:
         """Keep the first entries only; returns the copies among the others."""
         removed = [t for t in self._things[count:] if isinstance(t, Saved)]
+        self.take_over(self.beginning(count, lambda entry: entry))
+        return removed
+
+    def beginning(self, count: int, of: Callable[[Any], Any] = copy) -> Record:
+        """Return a record of the first entries; `of` gives what stands for one that is stored as such."""
         kept = Record()
         for kernel, thing, now in zip(
             self._kernels[:count], self._things[:count], self._times[:count], strict=True
         ):
             if kernel == _NO_ROW:
-                kept.append(thing)
+                kept.append(of(thing))
                 continue
             special, single = self._specials[kernel]
             kept.launch(special, (thing,) if single else thing, now)
         launched = (e.special for e in kept.firsts() if isinstance(e, Launched))
         kept.alive = {special: special.dependencies.alive() for special in launched}
         kept.base, kept.is_gapless = self.base, self.is_gapless
-        self.take_over(kept)
-        return removed
+        return kept
 
     def with_kernels(self, replaced: Callable[[Specialization], Specialization]) -> Record:
         """Return a record of the same launches, of other kernels."""

@@ -49,13 +49,14 @@ class Known:
         self.asks = any(c is not None and c.reads for c in checks)
         self.writes = not all(isinstance(e, Launched) for e in firsts)
         # Which elements launches use before Python writes to them decides which of them are inputs.
-        self.by_arguments = self.writes or any(c is not None for c in checks)
+        some = any(c is not None for c in checks)
+        self.by_arguments = some or (self.writes and any(map(_takes_whole_numbers, firsts)))
         self.follows = not all(map(_is_plain, firsts))
         # Objects of their own: they keep no field alive.
         adjoints = (f.adjoint for f in all_written(firsts))
         self.gradients: list[Versions] = [g.versions for g in adjoints if g is not None]
         self._reached: set[int] = set()
-        self._more = self.asks or self.follows or self.writes
+        self._more = self.asks or self.follows
         self._count = len(record)
         self.changes = session.with_grad.changes
 
@@ -64,7 +65,7 @@ class Known:
         return self.changes == session.with_grad.changes and self._count == len(record)
 
     def suffices(self, record: Record, loss: Field) -> bool:
-        """Return whether a pass from this loss needs no further check, and nothing but the adjoints."""
+        """Return whether a pass from this loss needs no further check."""
         if self.changes != session.with_grad.changes or self._count != len(record):
             return False
         return loss.number in self._reached and not (self._more or record.read_out)
@@ -84,6 +85,14 @@ class Known:
             if versions.dirty:
                 return True
         return False
+
+
+def _takes_whole_numbers(entry: Entry) -> bool:
+    """Return whether arguments may decide which elements a launch uses: floats are no indices."""
+    if not isinstance(entry, Launched):
+        return False
+    parameters = entry.special.arguments.parameters
+    return any(p.kind == "value" and not (p.type and p.type.is_float) for p in parameters)
 
 
 def _is_plain(entry: Entry) -> bool:

@@ -22,6 +22,7 @@ from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.overwrite_saves import Saved, SpareCopies
 from diffsim.ad.record.record import Record
 from diffsim.lang.host.signatures import CALL
+from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 
@@ -31,11 +32,17 @@ MOST = 256 << 20
 NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64))
 """Types of arguments that can be compared."""
 
+COPIED = frozenset((np.ndarray, Matrix, list, tuple))
+"""Types of arguments that a record has copies of, which are not compared."""
+
 SHORT = 24
 """Entries from which on a record without copies has a native backward pass when it is repeated."""
 
 _MOST_MISSES = 4
 """Recordings of a line in a row, each of other kernels than the last one, after which none is kept."""
+
+MOST_VARIANTS = 128
+"""Recordings of a line that a steady tape knows; as many in a row, all different, end its line."""
 
 SMALL = 1 << 12  # bytes
 
@@ -126,10 +133,14 @@ class Past:
         self._kernels = len(record.alive)
         self._stored: list[Any] = []
         self._may_wait = True
-        if whole and _can_all_repeat(record) and (record.is_gapless or not self.is_native):
+        if (
+            whole
+            and _can_all_repeat(record, self.is_native)
+            and (record.is_gapless or not self.is_native)
+        ):
             self._stored = [e for e in record.stored() if isinstance(e, (Wrote, Launched))]
             self.bytes += _ENTRY * len(record)
-            self.bytes += sum(e.value.nbytes for e in self._stored if isinstance(e, Wrote))
+            self.bytes += sum(map(_bytes_of, self._stored))
         else:
             self.record = None
             self._may_wait = bool(self.bytes)
@@ -157,8 +168,7 @@ class Past:
             self._waits = True
         if self.record is not None:
             self.record.weaken()
-            for entry in self._stored:
-                _let_go(entry)
+            self.release_stored()
             if self.replay is not None and not self.replay.weaken():
                 self.replay = None
             if self.native is not None:
@@ -167,17 +177,33 @@ class Past:
 
     def strengthen(self) -> bool:
         """Undo `weaken`; returns whether all that it used is still there."""
-        held = [*map(call, self.used)]
-        if self.gone:  # asked when what is left is held
+        held = self.found()
+        if held is None:
             return False
         if self.record is None:
             return True
-        for entry in self._stored:
-            _hold(entry)
+        self.hold_stored()
         self.hold(held)
         if self.native is not None:
             self.native.strengthen(self.record)
         return self.replay is None or self.replay.strengthen(self.record)
+
+    def found(self) -> list[Any] | None:
+        """Return what it used, after `weaken`; None: something of that is gone."""
+        held = [*map(call, self.used)]
+        # Asked when what is left is held. The garbage collector clears the references, and calls nobody, of a
+        # tape that was in a cycle.
+        return None if self.gone or (held and held[0] is None) else held
+
+    def release_stored(self) -> None:
+        """Let the entries that are stored as such keep nothing alive."""
+        for entry in self._stored:
+            _let_go(entry)
+
+    def hold_stored(self) -> None:
+        """Undo `release_stored`; all that they use is there."""
+        for entry in self._stored:
+            _hold(entry)
 
     def hold(self, held: Sequence[Any]) -> None:
         """Let the record keep alive what it uses, after `weaken`."""
@@ -192,8 +218,19 @@ def _let_go(entry: Any) -> None:
         entry.field = weakref.ref(entry.field)  # type: ignore[assignment]
         return
     entry.special = weakref.ref(entry.special)
-    args = tuple(weakref.ref(a) if isinstance(a, Field) else a for a in entry.args)
-    entry.args = entry.given = args
+    entry.args = entry.given = tuple(map(_without, entry.args))
+
+
+def _without(a: Any) -> Any:
+    """Return what is left of an argument: copies will be made anew."""
+    if isinstance(a, Field):
+        return weakref.ref(a)
+    return None if a.__class__ in COPIED else a
+
+
+def _bytes_of(entry: Any) -> int:
+    things = [entry.value] if isinstance(entry, Wrote) else entry.args
+    return sum(a.nbytes for a in things if isinstance(a, np.ndarray))
 
 
 def _hold(entry: Any) -> None:
@@ -259,6 +296,11 @@ def is_worth_keeping(key: Key | None, record: Record) -> bool:
     return len(record) > 0 and (key is None or _misses.get(key, 0) < _MOST_MISSES)
 
 
+def give_up(key: Key) -> None:
+    """Keep no recording of this line any more."""
+    _misses[key] = _MOST_MISSES
+
+
 def take(key: Key) -> Past | None:
     """Return the recording that waits for one of this line and loss; it belongs to the caller now."""
     found = _waiting.pop(key, None)
@@ -274,16 +316,21 @@ def _drop(key: Key) -> None:
 session.at_reset += [_waiting.clear, _misses.clear]
 
 
-def _can_all_repeat(record: Record) -> bool:
+def _can_all_repeat(record: Record, exactly: bool) -> bool:
     if record.read_out or record.seeded or record.declares_constants:
         return False
-    return len(record) > 0 and all(map(_can_repeat, record.firsts()))
+    return len(record) > 0 and all(_can_repeat(e, exactly) for e in record.firsts())
 
 
-def _can_repeat(entry: Entry) -> bool:
+def _can_repeat(entry: Entry, exactly: bool) -> bool:
     if isinstance(entry, Launched):
-        # A copy of an argument was made where the program may change it.
-        plain = all(a.__class__ in NUMBERS or isinstance(a, Field) for a in entry.args)
+        # A copy of an argument was made where the program may change it, and is not compared.
+        plain = all(
+            a.__class__ in NUMBERS
+            or isinstance(a, Field)
+            or (a.__class__ in COPIED and not exactly)
+            for a in entry.args
+        )
         return plain and not entry.seed and entry.returned is None and entry.undetached is None
     if entry.__class__ is Wrote:
         assert isinstance(entry, Wrote)

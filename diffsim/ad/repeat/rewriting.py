@@ -19,6 +19,7 @@ from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.repeat.past import NUMBERS, Past
 from diffsim.ad.repeat.repetition import is_same
+from diffsim.ad.repeat.variant import copies_of
 from diffsim.runtime.fields.field import Field
 
 if TYPE_CHECKING:
@@ -81,15 +82,15 @@ class Rewriting:
         return True
 
     def _stored(self, entry: Any, special: Specialization, args: tuple[Any, ...], now: int) -> bool:
-        """Write a launch with array arguments over the one at its place: of the same fields."""
+        """Write a launch with arrays or vectors over the one at its place: of the same fields."""
         if not isinstance(entry, Launched) or entry.special is not special:
             return False
-        for a, known in zip(args, entry.args, strict=True):
-            if a.__class__ not in NUMBERS and a is not known:
-                return False
+        copied = copies_of(args, entry.args)
+        if copied is None:
+            return False
         if self._looks:
             self._compare(args, entry.args)
-        entry.given = entry.args = args
+        entry.given, entry.args = args, copied
         entry.now = now
         self.at += 1
         return True

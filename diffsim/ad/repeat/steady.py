@@ -1,25 +1,37 @@
-"""Tapes of a loop that has come to rest: each turn the same few kernels at the same line, from the same loss.
+"""Tapes of a loop that has come to rest: each turn one of a few programs at one line, from the same loss.
 
 What such a turn needs is there when its tape is made: the record to write over, and the knowledge that no
-check of it is left to make. So while the block runs nothing is done but to compare each launch with the one
-at its place, and to write its arguments and the clock's reading down; at the end the adjoints run. At
-anything else, in the block or after it, the steady tape is *unfolded* into a recorder as any other tape has
-one, with the record up to there (docs/adr/0070).
+check of it is left to make. So while the block runs nothing is done but to compare each launch, and each
+write from Python, with the one at its place, and to write its arguments and the clock's reading down; at the
+end the adjoints run. Where another program of the line goes on as this one does (`variant.py`), its record is
+the one to write over. At anything else, in the block or after it, the steady tape is *unfolded* into a
+recorder as any other tape has one, with the record up to there (docs/adr/0070).
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
-from operator import call
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from diffsim.ad.checks.integrity import RecordIntegrity
+from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
-from diffsim.ad.repeat.known import Known
-from diffsim.ad.repeat.past import MOST, NUMBERS, SMALL, Key, Past, at_drop
+from diffsim.ad.repeat.past import MOST_VARIANTS, NUMBERS, SMALL, Key, at_drop
 from diffsim.ad.repeat.rewriting import Rewriting, is_combination
-from diffsim.ad.reverse.backward import run_rows
+from diffsim.ad.repeat.variant import (
+    MOST_BYTES,
+    Form,
+    Variant,
+    copies_of,
+    form_of_launch,
+    form_of_write,
+    is_current,
+    same_arguments,
+)
+from diffsim.ad.reverse.backward import run_unobserved
+from diffsim.ad.reverse.inputs import note_inputs
 from diffsim.ad.reverse.seeds import set_number
 from diffsim.backends.native.pool import closed
 from diffsim.runtime.fields.adjoints import clear_gradients, is_plain_number
@@ -36,49 +48,48 @@ WAITING, BEGUN, ENDED = range(3)
 
 
 class Steady(Folded):
-    """The recorder of a steady tape, to launch functions; all others meet what it unfolds into.
+    """The recorder of a steady tape, to launch functions and writes; all others meet what it unfolds into.
 
     Attributes:
         key: the line and the loss.
-        past: the last recording.
-        known: what was found out about it: that a pass over it needs no check.
-        record: the last recording's, written over.
+        variants: the programs of the line.
+        now: the one that this block is, as far as it has come.
+        past, known, record: those of `now`.
         integrity: of the record.
-        at: how many launches were written over.
+        at: how many entries were written over.
         base: the clock's reading at the start of the block.
         writer: the statement that began the block.
         generation: the session's.
-        is_long: whether its pass should have a native program.
-        passes: how many there were.
         stage: whether the block has begun, and ended.
         entry: with which the session knows it while the block runs.
     """
 
     __slots__ = (
+        "_by_form",
         "_count",
         "_fields",
-        "_held",
         "_is_disturbed",
         "_kernels",
+        "_looks",
+        "_misses",
         "_numbers",
-        "_refs",
-        "_single",
         "_specials",
         "_things",
         "_times",
         "_unfolded",
+        "_used",
         "at",
         "base",
         "entry",
         "generation",
         "integrity",
-        "is_long",
         "key",
         "known",
-        "passes",
+        "now",
         "past",
         "record",
         "stage",
+        "variants",
         "writer",
     )
 
@@ -87,73 +98,98 @@ class Steady(Folded):
     tangents = 0
     replacements = NO_REPLACEMENTS
 
-    def __init__(self, key: Key, past: Past, record: Record, known: Known) -> None:
+    def __init__(self, key: Key, loss: Field, first: Variant) -> None:
         self.key = key
-        self.past = past
-        self.record = record
-        self.known = known
+        self.variants: list[Variant] = []
         self.integrity = RecordIntegrity()
-        self.at = self.base = 0
+        self.at = self.base = self._misses = 0
         self.stage = WAITING
         self.generation = session.generation
         self.entry: Any = None
         self._unfolded: Any = None
         self.writer: Any = None
         self._is_disturbed = False
+        self._used: list[Variant] = []  # those that may be held, but for `now`
+        # those that have a form at a place, by both
+        self._by_form: dict[int, dict[Form, list[Variant]]] = {}
         # versions and memory of the loss and of its gradient, if each is a number: they keep no field alive
         self._numbers: tuple[Versions, Any, Versions, Any] | None = None
-        self._held: Sequence[Any] = ()
-        self._count = len(record)
-        self.is_long = past.is_native
-        self.passes = 0
-        self._refs = [weakref.ref(special) for special, _ in record.columns()[3]]
-        self._single = [single for _, single in record.columns()[3]]
-        self._kernels, self._things, self._times, self._specials = record.columns()
-        self._fields = record.fields_by_number()
+        if is_plain_number(loss) and loss.adjoint is not None and is_plain_number(loss.adjoint):
+            g = loss.adjoint
+            self._numbers = loss.versions, loss.storage.flat, g.versions, g.storage.flat
+        self._use(first)
+
+    def _use(self, variant: Variant) -> None:
+        """Write over this variant from here on."""
+        self.now = variant
+        self.past, self.record, self.known = variant.past, variant.record, variant.known
+        self._kernels, self._things, self._times = variant.kernels, variant.things, variant.times
+        self._specials, self._fields, self._count = variant.specials, variant.fields, variant.count
+        self._looks = variant.known.by_arguments
 
     # ---- from one tape of the line to the next one
 
-    @classmethod
-    def of(cls, key: Key, past: Past, loss: Field) -> Steady | None:
-        """Return what makes the next tape of a line steady; None: its recordings want more than that."""
-        record, known = past.record, past.known
-        if record is None or past.bytes > _MOST_BYTES or not isinstance(known, Known):
-            return None
-        if not record.is_plain or known.by_arguments or not known.suffices(record, loss):
-            return None
-        if past.is_native and not past.is_plain:
-            return None
-        made = cls(key, past, record, known)
-        if is_plain_number(loss) and loss.adjoint is not None and is_plain_number(loss.adjoint):
-            g = loss.adjoint
-            made._numbers = loss.versions, loss.storage.flat, g.versions, g.storage.flat
-        return made
+    def add(self, variant: Variant, *, hit: bool) -> bool:
+        """Take up a recording of the line, which keeps nothing alive; `hit`: it was one of them before.
 
-    def wait(self) -> None:
-        """Wait for the next tape; no kernel and no field is kept alive by it."""
-        if self.stage != WAITING:
-            self.stage, self._held = WAITING, ()
-            if self.past.native is None:
-                self._specials.clear()
-                self.record.blank()
-            else:
-                self.past.native.weaken()
-                self.record.weaken()
-        if len(_waiting) >= (_MOST if self.past.bytes <= SMALL else _MOST_LARGE):
-            _waiting.clear()
-        _waiting[self.key] = self
+        Returns:
+            Whether the line is worth it: not, and it is empty, if nearly each recording is another one.
+        """
+        self._misses = 0 if hit else self._misses + 1
+        self.variants = [v for v in self.variants if v.forms != variant.forms]
+        self.variants.append(variant)
+        if sum(v.past.bytes for v in self.variants) > MOST_BYTES:
+            self.variants = [variant]
+        elif len(self.variants) > MOST_VARIANTS:
+            del self.variants[0]
+        self._forget_ways()
+        self._used.append(self.now)
+        self._use(variant)
+        if self._misses > MOST_VARIANTS:
+            self.variants = []
+        return bool(self.variants)
 
-    def _hold(self) -> bool:
-        """Keep kernels and fields alive from here on; returns whether all of them are still there."""
-        past = self.past
-        held = [*map(call, past.used)]
-        if past.gone:  # asked when what is left is held
+    def remove(self, variant: Variant) -> None:
+        """Forget a variant, which belongs to somebody else now, or of which something is gone."""
+        self.variants = [v for v in self.variants if v is not variant]
+        self._forget_ways()
+
+    def _forget_ways(self) -> None:
+        """Forget which variant goes on where, since there are others."""
+        self._by_form.clear()
+        for v in self.variants:
+            v.follows.clear()
+
+    def wait(self, *, for_next: bool = True) -> None:
+        """End the turn: keep no kernel and no field alive; and wait for the next tape of the line."""
+        self.stage = WAITING
+        if self.now.is_held:
+            self.now.release()
+        if self._used:
+            self._release_used()
+        if self._unfolded is not None or self._is_disturbed:
+            self._unfolded, self._is_disturbed = None, False
+            self.integrity = RecordIntegrity()
+        if not self.variants:
+            return
+        if self.now not in self.variants:
+            self._use(self.variants[-1])
+        if for_next:
+            if len(_waiting) >= (_MOST if self.past.bytes <= SMALL else _MOST_LARGE):
+                _waiting.clear()
+            _waiting[self.key] = self
+
+    def _release_used(self) -> None:
+        for variant in self._used:
+            if variant.is_held:
+                variant.release()
+        self._used.clear()
+
+    def _hold(self, variant: Variant) -> bool:
+        """Keep kernels and fields of a variant alive from here on; returns whether all are still there."""
+        if not variant.is_held and not variant.hold():
+            self.remove(variant)
             return False
-        self._held = held
-        kernels: map[Any] = map(call, self._refs)
-        self._specials[:] = zip(kernels, self._single, strict=True)
-        if past.native is not None:
-            past.native.strengthen(self.record)
         return True
 
     # ---- the block
@@ -172,7 +208,10 @@ class Steady(Folded):
             return False
         if session.recorders or session.witnesses or session.passes or closed[0]:
             return False
-        if self.stage == WAITING and not self._hold():
+        if not self.variants:
+            return False
+        if not self.now.is_held and not self.now.hold():
+            self.remove(self.now)
             return False
         clear_gradients()
         if self._numbers is None:
@@ -184,6 +223,8 @@ class Steady(Folded):
             v.writer, v.cuts, v.dirty = writer, None, False
         self.at, self.stage = 0, BEGUN
         self.writer, self.base = writer, session.clock
+        if self.known.writes:
+            self.integrity = RecordIntegrity()  # which tells whose the inputs are (`note_inputs`)
         self.entry = session.begin_recording(self, self)  # type: ignore[arg-type]
         return True
 
@@ -192,17 +233,105 @@ class Steady(Folded):
         k = self.at
         if k < self._count and not seed and self._unfolded is None:
             number = self._kernels[k]
-            (found, single), fields = self._specials[number], self._fields[number]
-            if found is special and (not fields or is_combination(args, fields)):
-                for a in () if fields else args:
-                    if a.__class__ not in NUMBERS:
-                        break
-                else:
-                    self._things[k] = args[0] if single else args
-                    self._times[k] = now
-                    self.at = k + 1
+            if number < 0:
+                if self._wrote_launch(self._things[k], special, args, now):
                     return
+            else:
+                (found, single), fields = self._specials[number], self._fields[number]
+                if found is special and (not fields or is_combination(args, fields)):
+                    for a in () if fields else args:
+                        if a.__class__ not in NUMBERS:
+                            break
+                    else:
+                        given = args[0] if single else args
+                        if not self._looks or same_arguments(given, self._things[k]):
+                            self._things[k] = given
+                            self._times[k] = now
+                            self.at = k + 1
+                            return
+        self._launched_otherwise(special, args, now, seed)
+
+    def _launched_otherwise(
+        self, special: Specialization, args: tuple[Any, ...], now: int, seed: int
+    ) -> None:
+        """Receive a launch that is not the one at its place."""
+        k = self.at
+        if self._unfolded is None and not seed:
+            form = form_of_launch(special, args)
+            # The same kernel with other arguments is for the recorder, which may write over the record.
+            if (k == self._count or form != self.now.forms[k]) and self._goes_on(form):
+                self.launched(special, args, now, seed)  # of this form: it does not come here again
+                return
         self.unfolded.launched(special, args, now, seed)
+
+    def _wrote_launch(
+        self, entry: Any, special: Specialization, args: tuple[Any, ...], now: int
+    ) -> bool:
+        """Write a launch with arrays or vectors over an entry, if it is one of the same kernel."""
+        if not isinstance(entry, Launched) or entry.special is not special:
+            return False
+        copied = copies_of(args, entry.args)
+        # To copy is to ask who has seen the memory of fields, which may unfold the tape.
+        if copied is None or self._unfolded is not None:
+            return False
+        entry.given, entry.args, entry.now = args, copied, now
+        self.at += 1
+        return True
+
+    def wrote(self, field: Field, index: Any, value: Any) -> None:
+        """Write a write from Python over the one at its place, if it is one to the same elements."""
+        if self._unfolded is None and value.__class__ is np.ndarray:
+            k, form = self.at, form_of_write(field, index, value)
+            if (k < self._count and form == self.now.forms[k]) or self._goes_on(form):
+                entry: Any = self._things[k]
+                entry.value = value
+                entry.writer = field.versions.writer_of(entry.row)
+                self.at = k + 1
+                return
+        self.unfolded.wrote(field, index, value)
+
+    def _goes_on(self, form: Form) -> bool:
+        """Go on with another variant, which began as this block did, and then has this form (None: no more).
+
+        Returns:
+            Whether there is one; if not, the tape has unfolded.
+        """
+        k, now = self.at, self.now
+        found = now.follows.get((k, form)) or self._find(form)
+        if found is not None and self._may_use(found) and found.take_over(now, k):
+            now.follows[k, form] = found
+            self._used.append(now)
+            self._use(found)
+            return True
+        beginning = self.record.beginning(k)
+        beginning.base = self.base
+        self._unfold(beginning)
+        return False
+
+    def _may_use(self, variant: Variant) -> bool:
+        return is_current(variant) and self._hold(variant)
+
+    def _find(self, form: Form) -> Variant | None:
+        """Return the variant that began as this block did, and then has this form."""
+        k, now = self.at, self.now
+        by_form = self._by_form.get(k)
+        if by_form is None:
+            by_form = self._by_form[k] = {}
+            for v in self.variants:
+                if v.count >= k:
+                    by_form.setdefault(v.forms[k] if v.count > k else None, []).append(v)
+        for other in by_form.get(form, ()):
+            if other is not now and other.forms[:k] == now.forms[:k]:
+                return other
+        return None
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Any) -> None:
+        """As in `Recorder`."""
+        self.unfolded.stored(field, index, value)
+
+    def lost(self, source: Any) -> None:
+        """As in `Recorder`."""
+        self.unfolded.lost(source)
 
     def returned(self, result: Any) -> Any:
         """As in `Recorder`: of a launch that has just been found to be another one."""
@@ -219,10 +348,12 @@ class Steady(Folded):
         self.integrity.cut_short(what, span)
 
     def end(self) -> bool:
-        """End the block, if it was the last recording again; False: it goes on, for a recorder to end it."""
-        known, record = self.known, self.record
-        if self.at != self._count or self._unfolded is not None or self._is_disturbed:
+        """End the block, if it was one of the line's again; False: it goes on, for a recorder to end it."""
+        if self._unfolded is not None or self._is_disturbed:
             return False
+        if self.at != self._count and not self._goes_on(None):
+            return False
+        known, record = self.known, self.record
         # `ds.init` in the block puts an end to all that is known.
         if known.changes != session.with_grad.changes:
             return False
@@ -230,7 +361,7 @@ class Steady(Folded):
             if versions.dirty:
                 return False
         session.end_recording(self.entry)
-        self.entry, self.stage = None, ENDED  # no cycle
+        self.entry, self.stage, self._misses = None, ENDED, 0  # no cycle
         record.base = base = self.base
         self.integrity.ended_at = now = session.clock
         record.is_gapless = now - base == self._count
@@ -254,19 +385,26 @@ class Steady(Folded):
 
     def run_rows(self) -> None:
         """Run the adjoints, last first."""
-        run_rows(self.record)
+        run_unobserved(self.record, self.integrity)
+        if self.known.writes:
+            note_inputs(self.now.inputs, self.integrity, session.clock)
 
     # ---- anything else
 
     @property
     def unfolded(self) -> Any:
         """The recorder that it has become."""
-        if self._unfolded is None:
-            if self.stage != WAITING or (
-                self.known.changes == session.with_grad.changes and self._hold()
-            ):
-                self.past.hold(self._held)
-            self._unfolded = unfold[0](self)
+        return self._unfold(None) if self._unfolded is None else self._unfolded
+
+    def _unfold(self, beginning: Record | None) -> Any:
+        """Become a recorder, with this record, or with that of the variant, which the line loses then."""
+        if beginning is None:
+            now = self.now
+            if self.stage != WAITING or (is_current(now) and self._hold(now)):
+                self.past.hold(now.held)
+            self.remove(now)
+            now.is_held = False  # by the line
+        self._unfolded = unfold[0](self, beginning)
         return self._unfolded
 
     def rewriting(self) -> Rewriting:
@@ -274,12 +412,11 @@ class Steady(Folded):
         return Rewriting(self.past, self.base, self.at)
 
 
-unfold: list[Callable[[Steady], Any]] = []
+unfold: list[Callable[[Steady, Record | None], Any]] = []
 """Makes the recorder that a steady tape unfolds into (`ad/recorder.py`)."""
 
 _MOST = 1 << 12
 _MOST_LARGE = 1 << 5
-_MOST_BYTES = MOST >> 5
 
 _waiting: dict[Key, Steady] = {}
 

@@ -72,12 +72,17 @@ def run_adjoints(
         integrity.restore_final(run.final)
 
 
-def run_rows(record: Record, run: _EntryRun | None = None) -> None:
+def run_rows(record: Record, run: _EntryRun | None = None, *, left: int | None = None) -> None:
     """Run the adjoints along the columns of a record: no object is made for a plain launch.
 
-    `run`: of the entries; None: there are none.
+    Args:
+        record: the record.
+        run: of the entries; None: there are none.
+        left: how many entries are left, the first ones; None: all.
     """
     *columns, specials = record.columns()
+    if left is not None:
+        columns = [column[:left] for column in columns]
     refused = None if run is None else run.refused
     for number, thing, now in zip(*map(reversed, columns), strict=True):
         if number >= 0:
@@ -95,6 +100,47 @@ def run_rows(record: Record, run: _EntryRun | None = None) -> None:
         else:
             assert run is not None
             thing.backward(run)
+
+
+def run_unobserved(record: Record, integrity: RecordIntegrity) -> None:
+    """Run the adjoints of launches and plain writes, at which nothing looks: no object is made for it."""
+    kernels, things, times, specials = record.columns()
+    k = len(things)
+    try:
+        while k:
+            k -= 1
+            number = kernels[k]
+            if number < 0:
+                things[k].backward(_NOBODY)
+                continue
+            special, single = specials[number]
+            if special.differentiable:
+                args = (things[k],) if single else things[k]
+                special.derivative.launch(args, times[k], 0)
+    except GlobalDataAccessError:  # raised before anything has changed: the record may allow it
+        run = None
+        if not record.is_plain:
+            run = _EntryRun(record, integrity, None, None, (), restores=True)
+        run_rows(record, run, left=k + 1)
+
+
+class _Nobody:
+    """A backward pass that nobody observes; an adjoint that is refused ends it."""
+
+    observed = False
+    tangents = 0
+
+    @property
+    def refused(self) -> _Nobody:
+        return self
+
+    def launch(self, error: GlobalDataAccessError, *_: object) -> None:
+        raise error
+
+    def clearing(self, field: Field, index: Elements) -> None: ...
+
+
+_NOBODY: Any = _Nobody()
 
 
 class _EntryRun:

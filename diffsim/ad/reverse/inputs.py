@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from diffsim.ad.checks.integrity import RecordIntegrity
     from diffsim.ad.record.record import Record
     from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.memory.versions import Versions
 
 
 class Uses:
@@ -182,14 +183,13 @@ def _uses(
 # ---- gradients of inputs on the way back over several tapes
 
 
-def note_inputs(entries: Record, record: object, now: int) -> None:
-    """Note the elements whose gradients the pass that has just ended left to inputs.
+Input = tuple["Wrote | Copied", "Versions", Any, Any]
+"""A write that set an input; the versions of the gradient; the elements, as a cut's key and as an index."""
 
-    Args:
-        entries: the record.
-        record: the object that identifies it.
-        now: the clock's reading.
-    """
+
+def inputs_of(entries: Record) -> list[Input]:
+    """Return what the record's writes set as inputs; no field is kept alive by it but by the entries."""
+    found: list[Input] = []
     for entry in entries.firsts():
         if not isinstance(entry, (Wrote, Copied)) or not entry.may_be_input:
             continue
@@ -203,7 +203,20 @@ def note_inputs(entries: Record, record: object, now: int) -> None:
         if isinstance(entry.cleared, np.ndarray):
             part = _mask_of(f, index) & ~entry.cleared
             key = np.ndarray, part.tobytes()
-        f.adjoint.versions.add_cut(key, Cut(now, record, part, entry.writer))
+        found.append((entry, f.adjoint.versions, key, part))
+    return found
+
+
+def note_inputs(inputs: list[Input], record: object, now: int) -> None:
+    """Note the elements whose gradients the pass that has just ended left to inputs.
+
+    Args:
+        inputs: what the writes of the record set.
+        record: the object that identifies it.
+        now: the clock's reading.
+    """
+    for entry, versions, key, part in inputs:
+        versions.add_cut(key, Cut(now, record, part, entry.writer))
 
 
 def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordIntegrity) -> None:

@@ -255,6 +255,8 @@ def derivative_of(f: Field) -> Field | None:
     A tape has it in the adjoint, whatever that holds before the backward pass. In forward mode it is the
     dual, and one that is 0 throughout has nothing that could get lost.
     """
+    if f.adjoint is None and not f.duals:
+        return None  # whatever records: a steady tape need not be asked
     tape = session.tape
     if tape is None or not tape.follows_values:
         return None

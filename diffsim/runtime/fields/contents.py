@@ -52,7 +52,7 @@ class WholeContents:
             print(x[2])  # prints: [1.0, 2.0]
         """
         # `listener`, not `tape`: other threads' tapes must hear of the write as well.
-        tape = session.recorders and session.listener
+        tape = session.recorders and session.writes_to
         lost = tape and lost_source(self, val)
         self._before()
         # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
@@ -126,7 +126,7 @@ class WholeContents:
                 Span.of_caller(),
                 hint=f"write {self._called()}.copy_from(field)",
             )
-        tape = session.recorders and session.listener
+        tape = session.recorders and session.writes_to
         lost = tape and lost_source(self, arr)  # before the conversion, which loses the provenance
         given = checked_array(self, arr, self.shape, self.name)
         self._before()

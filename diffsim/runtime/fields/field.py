@@ -503,9 +503,14 @@ class Field(
 
     def _before(self, index: tuple[int, ...] | None = None) -> None:
         """Announce a write from Python to a recorder that intercepts writes."""
-        tape = session.recorders and session.tape  # one test while no tape records
+        tape = session.recorders and session.writes_to  # one test while no tape records
         if tape and tape.intercepts:
             tape.writing(self, None if index is None else self.versions.row_at(index))
+
+    def _before_element(self, tape: Any, key: object) -> None:
+        """Announce a write to an element."""
+        if tape.intercepts:
+            self._before(index_of(self, key))
 
     def __getitem__(self, key: object) -> Any:
         try:
@@ -539,14 +544,14 @@ class Field(
             if key is not None and not self._step and (row := row_of(self, key)):
                 set_row(self, row, value)
                 return
-            tape = session.recorders and session.listener
+            tape = session.recorders and session.writes_to
             if tape:
                 if value.__class__ not in (int, float):
                     lost = lost_source(self, value)
                 if isinstance(value, Tracked):
                     followed, value = followed_by_tape(self, value), value.value
                 # Before anything changes, since a recorder may copy what is overwritten.
-                self._before(index_of(self, key))
+                self._before_element(tape, key)
             known = value
             if not self.element:
                 # The memoryview checks numbers in C; what it refuses is converted, or explained, below.
@@ -574,12 +579,16 @@ class Field(
                 tape.stored(self, index_of(self, key), followed)
             else:
                 # As memory holds it now.
-                tape.wrote(self, index_of(self, key), self._written(value))
+                tape.wrote(self, self._index_of_written(key), self._written(value))
                 if lost:
                     tape.lost(lost)
         except DiffsimError as error:
             error.leave_package()
             raise
+
+    def _index_of_written(self, key: object) -> tuple[int, ...]:
+        """Return the index of an element that has been found to be there."""
+        return (key,) if key.__class__ is int and self._step else index_of(self, key)
 
     def set_components(self, at: int, was: np.ndarray, value: Matrix) -> None:
         """Set an element that was read, some components of which have been changed."""

@@ -29,6 +29,7 @@ from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import Parameter, flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
+from diffsim.runtime.kernels.vector_arguments import numbers_of
 from diffsim.runtime.kernels.version_text import write_row_numbers, write_stamps, write_tests
 from diffsim.runtime.launch_text import Writer, tuple_text
 from diffsim.runtime.observe.profiler import ADJOINT, timer_of
@@ -112,8 +113,13 @@ def _write_pack(
     # explained, by the slow path.
     # `struct` takes any object for a boolean, by its truth.
     if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
-        # Vectors and matrices are flattened first, which only the slow path does.
-        w.emit(f"$flat = $coerced({arguments}, {names})")
+        # Vectors and matrices are flattened first, which `struct` does not do.
+        coerced = f"$coerced({arguments}, {names})"
+        quick = numbers_of(values)
+        if quick is not None:
+            w.space["$numbers"] = quick
+            coerced = f"$numbers({names}) or {coerced}"
+        w.emit(f"$flat = {coerced}")
         w.emit(f"$pack($memory, {compiled.args_at}, *$flat{more})")
         return
     given = f"{names}{more}" if names else more.removeprefix(", ")
