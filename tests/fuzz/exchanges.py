@@ -1,17 +1,21 @@
 """Random kernels whose lanes access elements at `i ^ j`, in pairs, as sorting networks and transforms do.
 
-Distances that are arguments, numbers and counters of loops; guards; rows; fields of floats and integers;
-blocks of lanes that begin at a multiple of their number and that do not. All numbers are whole and small, so
-what vectors of lanes compute (and their gradient) is compared bit by bit with the interpreter.
+Distances that are arguments, numbers and counters of loops; guards, also of what was loaded before; rows;
+fields of floats and integers; blocks of lanes that begin at a multiple of their number and that do not. All
+numbers are whole and small, so what vectors of lanes compute (and their gradient) is compared bit by bit with
+the interpreter.
 """
 
+import functools
 import linecache
 from random import Random
 
 import numpy as np
 
 import diffsim as ds
+from diffsim.backends.native.jit import Jit
 from diffsim.passes.vectors import vectorize
+from diffsim.runtime.session import session
 from tests.support import bits
 
 SIZE = 256
@@ -74,6 +78,8 @@ class Maker:
             return self.exchange(lines, pad)
         for _ in range(r.randint(1, 4)):
             lines.append(pad + self.update())
+        if r.random() < 0.3:
+            lines += [f"{pad}s = x[i]", f"{pad}if s > {r.randint(0, 3)}:", f"{pad}    x[i] = s - 5"]
         return ["    " + line for line in lines]
 
     def exchange(self, lines, pad):
@@ -85,7 +91,12 @@ class Maker:
         new = r.choice([("s + t", "s - t"), ("t", "s"), ("ds.min(s, t)", "ds.max(s, t)")])
         where = r.choice(["y[{}]", "w[q, {}]"])
         a, b = where.format("i"), where.format("o")
-        lines += [f"{pad}s, t = {a}, {b}", f"{pad}{a} = {new[0]}", f"{pad}{b} = {new[1]}"]
+        lines.append(f"{pad}s, t = {a}, {b}")
+        # Stores of some of the lanes that have loaded.
+        if guard := r.choice(["", "if s > t:", "if (s > t) == ((i & 4) == 0):", "if m[i] > 1:"]):
+            lines.append(pad + guard)
+            pad += "    "
+        lines += [f"{pad}{a} = {new[0]}", f"{pad}{b} = {new[1]}"]
         return ["    " + line for line in lines]
 
     def value(self):
@@ -148,6 +159,11 @@ def results(text, seed, **options):
     return found
 
 
+@functools.cache
+def _narrow():
+    return Jit(vector_bits=256)
+
+
 def verdict(text, seed):
     """The verdict on a program: "right", "refused", or what is wrong."""
     name = f"<exchanges {seed}>"
@@ -158,12 +174,15 @@ def verdict(text, seed):
         deterministic=how.random() < 0.1,
         debug=how.random() < 0.1,
     )
-    before, vectorize._ALWAYS = vectorize._ALWAYS, how.random() < 0.8
+    before = vectorize._ALWAYS, session._jit
+    vectorize._ALWAYS = how.random() < 0.8
+    if how.random() < 0.4:
+        session._jit = _narrow()
     try:
         found = results(text, seed, arch=ds.cpu, **options)
         exact = results(text, seed, arch=ds.python)
     except ds.errors.DiffsimError as error:
         return f"crash: {error}"
     finally:
-        vectorize._ALWAYS = before
+        vectorize._ALWAYS, session._jit = before
     return bits.verdict(found, exact, options)

@@ -10,7 +10,7 @@ from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
-from diffsim.backends.simd import conversions, libm
+from diffsim.backends.simd import libm, registers
 from diffsim.backends.simd.simd_values import SimdValues
 from diffsim.ir.nodes import Alloca, Block, Value
 from diffsim.ir.types import ScalarType, size_of
@@ -48,7 +48,7 @@ class CpuTarget:
     def to_integer(self, body: FunctionLowering, x: Value, to: ScalarType) -> str:
         own = ""
         if isinstance(body, SimdValues) and body.emits_vectors:
-            own = conversions.saturate(body, x, to)
+            own = registers.saturate(body, x, to)
         return own or saturate_by_tests(body, x, to)
 
     def in_parts(self, body: FunctionLowering, block: Block) -> bool:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from diffsim.backends.llvm.private_copy import PrivateCopy
+from diffsim.backends.simd import masked_stores
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Atomic, Const, Load, Value
 from diffsim.ir.schedules import Access
@@ -94,6 +95,7 @@ def load(body: SimdValues, s: Load) -> str:
     found, t = find_place(body, s), s.mem.dtype.scalar
     with _elements_at_work(body, t, found):
         raw = body.load_lanes(s.mem, found.at)
+        masked_stores.note(body, s, found.at.base, body.mask, exchanged=True)
     return _permuted(body, t, raw, found.places)
 
 
@@ -101,10 +103,11 @@ def store(body: SimdValues, s: Access, v: str) -> None:
     """Emit the store of a vector, or its combination with what is there."""
     found, t = find_place(body, s), s.mem.dtype.scalar
     v = _permuted(body, t, v, found.places)
+    accessed = masked_stores.accessed_under(body, s)
     with _elements_at_work(body, t, found), body.vector_ops():
         if isinstance(s, Atomic):
             v = body.combine(s.op, t, body.load_lanes(s.mem, found.at), v)
-        body.store_lanes(s.mem, found.at, v)
+        body.store_lanes(s.mem, found.at, v, accessed)
 
 
 @contextmanager
@@ -112,12 +115,17 @@ def _elements_at_work(body: SimdValues, t: ScalarType, found: Exchange) -> Itera
     """Make the mask that of elements, in place of that of lanes."""
     before = body.mask
     if before:
-        kind = body.vector(f"i{t.bits}")
-        wide = body.assign(f"sext {body.vector('i1')} {before} to {kind}")
-        wide = _permuted(body, i32 if t.bits == 32 else i64, wide, found.places)
-        body.mask = body.assign(f"icmp slt {kind} {wide}, zeroinitializer")
+        body.mask = _mask_of_elements(body, t, found, before)
     yield
     body.mask = before
+
+
+def _mask_of_elements(body: SimdValues, t: ScalarType, found: Exchange, lanes: str) -> str:
+    """Emit the mask of elements that a mask of lanes stands for."""
+    kind = body.vector(f"i{t.bits}")
+    wide = body.assign(f"sext {body.vector('i1')} {lanes} to {kind}")
+    wide = _permuted(body, i32 if t.bits == 32 else i64, wide, found.places)
+    return body.assign(f"icmp slt {kind} {wide}, zeroinitializer")
 
 
 def _permuted(body: SimdValues, t: ScalarType, v: str, places: str) -> str:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 
 from diffsim.backends.native.jit import Jit
-from diffsim.backends.simd import shuffles
+from diffsim.backends.simd import registers
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.layout import Mem, packed_strides, strides_of
 from diffsim.ir.nodes import Atomic, Const, For, If, Load, Store, Task, While
@@ -180,7 +180,7 @@ def _found(body: SimdValues, mem: Mem, indices: str) -> str:
     """Emit the elements at some indices as the vector of all lanes."""
     planes = [_bytes_found(body, table, indices) for table in _table(body, mem)]
     t = mem.dtype.scalar
-    return shuffles.join(body, t, _numbers(body, planes, t.llvm), 16)
+    return registers.join(body, t, _numbers(body, planes, t.llvm), 16)
 
 
 def _bytes_found(body: SimdValues, table: Sequence[str], indices: str) -> str:

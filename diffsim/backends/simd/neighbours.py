@@ -2,7 +2,7 @@
 
 `passes/vectors/neighbours.py` finds loads, stores and additions whose addresses differ by constants. Where
 the lanes' elements are anywhere, each lane accesses as many neighbours as fit into 128 bits at once, and
-vectors of lanes are made of that, or taken apart, in registers (`shuffles.py`):
+vectors of lanes are made of that, or taken apart, in registers (`registers.py`):
 
     lane 0:  load <2 x float>  q[i0, j0], q[i0, j0 + 1]           <W x float> of q[i, j]
     lane 1:  load <2 x float>  q[i1, j1], q[i1, j1 + 1]     ->    <W x float> of q[i, j + 1]
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.llvm.private_copy import PrivateCopy
-from diffsim.backends.simd import lane_offsets, shuffles
+from diffsim.backends.simd import lane_offsets, registers
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.schedules import Access, Neighbours
@@ -208,9 +208,11 @@ class _Together:
             old = self.load_span(kind, length, place)
         if self.is_load:
             for o in run:
-                self.found[o] = shuffles.pick(body, t, old, length, range(o - run[0], length, step))
+                self.found[o] = registers.pick(
+                    body, t, old, length, range(o - run[0], length, step)
+                )
             return
-        new = shuffles.interleave(body, t, [self.values[o] for o in run], step)
+        new = registers.interleave(body, t, [self.values[o] for o in run], step)
         if isinstance(s, Atomic):
             new = self.sum_of(kind, old, new)
         self.store_span(kind, length, new, place)
@@ -288,7 +290,7 @@ class _Together:
         given = [
             [""] * body.lanes
             if self.is_load
-            else shuffles.by_lane(body, t, [self.values[o] for o in run])
+            else registers.by_lane(body, t, [self.values[o] for o in run])
             for run in runs
         ]
         found: list[list[str]] = [[] for _ in runs]
@@ -299,7 +301,7 @@ class _Together:
                 made.append(self.access(self.after(pointer, run[0]), len(run), own[k]))
         for run, made in zip(runs, found, strict=True):
             if self.is_load:
-                vectors = shuffles.by_neighbour(body, t, made, len(run))
+                vectors = registers.by_neighbour(body, t, made, len(run))
                 self.found.update(zip(run, vectors, strict=True))
 
     def enter_lane(self, lane: int) -> None:

@@ -35,7 +35,15 @@ from types import MappingProxyType
 from diffsim.backends.llvm import long_blocks, safepoints, update_log
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
 from diffsim.backends.llvm.module import memory_type
-from diffsim.backends.simd import exchanges, lane_loops, lane_offsets, lookups, neighbours, prefetch
+from diffsim.backends.simd import (
+    exchanges,
+    lane_loops,
+    lane_offsets,
+    lookups,
+    masked_stores,
+    neighbours,
+    prefetch,
+)
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import (
     Alloca,
@@ -72,8 +80,10 @@ class SimdLowering(SimdValues):
     def block(self, block: Block) -> None:
         # Index forms of a block are valid in that block.
         self.indices.append({})
+        self.loaded.append({})
         self.cuts |= long_blocks.cuts(block.stmts)
         super().block(block)
+        self.loaded.pop()
         self.indices.pop()
 
     def stmt(self, s: Stmt) -> None:
@@ -165,7 +175,8 @@ class SimdLowering(SimdValues):
                 self.store(s.mem, at.base, self.name(s.value))
             else:
                 with self.vector_ops():
-                    self.store_lanes(s.mem, at, self.name(s.value))
+                    accessed = masked_stores.accessed_under(self, s)
+                    self.store_lanes(s.mem, at, self.name(s.value), accessed)
         elif isinstance(s, For) and s in self.task.by_lane:
             lane_loops.lower(self, s)
         elif isinstance(s, For) and (s.lo in self.divergent or s.hi in self.divergent):
@@ -198,6 +209,8 @@ class SimdLowering(SimdValues):
         t = s.mem.dtype.scalar
         if s.out in self.divergent:
             self.names[s.out] = self.load_lanes(s.mem, at)
+            if at.step == 1 and not at.vector and s not in self.packed:
+                masked_stores.note(self, s, at.base, self.mask)
             lane_offsets.load(self, s, at)
             return
         raw = self.assign(f"load {memory_type(t)}, ptr {at.base}{self.module.alias(s.mem)}")
@@ -228,7 +241,8 @@ class SimdLowering(SimdValues):
         elif plain and (apart or (s.exclusive and not same)):
             with self.vector_ops():
                 old = self.load_lanes(s.mem, at)
-                self.store_lanes(s.mem, at, self.combine(s.op, t, old, v))
+                accessed = masked_stores.accessed_under(self, s)
+                self.store_lanes(s.mem, at, self.combine(s.op, t, old, v), accessed)
         # One element for all lanes: one update with the sum of the active ones.
         elif same and s.op == "add":
             self.update_once(s, at.base, self.sum_of_lanes(t, v), plain=plain)

@@ -16,6 +16,7 @@ from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
+from diffsim.backends.simd import masked_stores
 from diffsim.backends.simd.libm import vector_form
 from diffsim.ir.nodes import LEAVES, Const, Load, Mem, Task, Value
 from diffsim.ir.schedules import Access, Neighbours
@@ -65,6 +66,8 @@ class SimdValues(FunctionLowering):
         """Integers that are loaded as scalars too (`lane_offsets.py`)."""
         self.lane_names: dict[Value, tuple[list[str], tuple[Load, str, int, int]]] = {}
         self.mask = ""
+        self.loaded: list[dict[masked_stores.Key, masked_stores.Loaded]] = [{}]
+        """For each block around: the neighbours in memory that it has loaded."""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False
         """Whether the statement being lowered is written with vectors."""
@@ -338,10 +341,11 @@ class SimdValues(FunctionLowering):
         # Booleans are bytes in memory and i1 in registers.
         return self.assign(f"trunc {kind} {raw} to {mask}") if t.is_bool else raw
 
-    def store_lanes(self, mem: Mem, at: Index, v: str) -> None:
+    def store_lanes(self, mem: Mem, at: Index, v: str, accessed: str | None = None) -> None:
         """Store a vector; where lanes write to one element, the highest lane wins.
 
         This is how `llvm.masked.scatter` orders overlapping addresses (LLVM LangRef), and a serial loop.
+        `accessed`: see `masked_stores.store`.
         """
         t, alias = mem.dtype.scalar, self.module.alias(mem)
         m = memory_type(t)
@@ -356,11 +360,7 @@ class SimdValues(FunctionLowering):
             if mem.kind == "scratch" or not self.mask:
                 self.emit(f"store {kind} {v}, ptr {at.base}, align {t.bytes}{alias}")
                 return
-            name = f"@llvm.masked.store.{mark}.p0"
-            self.module.declare(name, f"declare void {name}({kind}, ptr, i32, {mask})")
-            self.emit(
-                f"call void {name}({kind} {v}, ptr {at.base}, i32 {t.bytes}, {mask} {self.mask}){alias}"
-            )
+            masked_stores.store(self, mem, kind, v, at.base, accessed)
             return
         pointers, many = self.pointers_of(mem, at), self.vector("ptr")
         name = f"@llvm.masked.scatter.{mark}.v{self.lanes}p0"

@@ -49,7 +49,7 @@ from diffsim.ir.op import Math
 from diffsim.ir.schedules import Access, Neighbours, Packed, Privatized
 from diffsim.ir.traversal import blocks, iterations, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
-from diffsim.passes.analysis.affine import affine_forms
+from diffsim.passes.analysis.affine import Definitions, affine_forms, task_definitions
 from diffsim.passes.analysis.dependence import distances
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import written_by_others
@@ -74,6 +74,7 @@ _ENTER_LANE = 4  # of a loop that lanes run one after the other
 _UPDATES_A_CALL = 4
 """Updates, one lane after the other, that a function for all lanes at once makes up for."""
 _OPS_AN_ACCESS = 16  # operations, the same for an access in a list
+_BITS = ("mod", "bit_and")
 _SLOW = ("div", "sqrt", "rsqrt")
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
@@ -165,6 +166,7 @@ def _could_pay(task: Task, estimate: _Estimate, has_masks: bool, *, few: bool) -
         or _has_many_stores(task, estimate)
         or (not few and (_scatters(task, estimate) or _reads_apart(task, estimate)))
         or (has_masks and _reads_what_it_writes(task))
+        or (not has_masks and not few and _stores_in_branches(task, estimate))
     )
 
 
@@ -217,6 +219,34 @@ def _reads_what_it_writes(task: Task) -> bool:
     """
     ownership = written_by_others(task)
     return any(isinstance(s, Load) and not ownership.is_own(s) for s in task_statements(task))
+
+
+def _stores_in_branches(task: Task, estimate: _Estimate) -> bool:
+    """Whether lanes side by side store in branches, for which LLVM takes an instruction that is slow.
+
+    Ours ask which lanes take a branch: mostly all of a block do, or none. Not those of every other number.
+    """
+    defs = task_definitions(task)
+    for s in task_statements(task):
+        if isinstance(s, If) and not _tells_neighbours_apart(s.cond, defs, estimate):
+            for x in (*s.then.stmts, *s.orelse.stmts):
+                if not isinstance(x, Store) and not (isinstance(x, Atomic) and x.exclusive):
+                    continue
+                if estimate.step(x.mem, x.index, task.axes[-1]) == 1:
+                    return True
+    return False
+
+
+def _tells_neighbours_apart(cond: Value, defs: Definitions, estimate: _Estimate) -> bool:
+    """Whether a condition is a remainder of the lane's number, or is about some of its bits."""
+    compared = defs.get(cond)
+    made = [] if compared is None else [defs.get(v) for v in compared.args]
+    return any(
+        let is not None
+        and let.op.name in _BITS
+        and any(estimate.lane in (estimate.forms.form(v) or ()) for v in let.args)
+        for let in made
+    )
 
 
 def _reads_apart(task: Task, estimate: _Estimate) -> bool:
