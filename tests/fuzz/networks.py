@@ -33,6 +33,11 @@ EXCHANGES = (
     ("if a > 0.1:", "    y[i] = a * b"),
     ("if o < 15 and a > b:", "    y[o + 1] = a * b", "else:", "    y[o] = a"),
     ("if a > b:", "    k = at[i]", "    y[k] = a"),
+    ("if a > b:", "    y[i] = b", "    y[o] = a * a", "else:", "    y[o] = b * b", "    y[i] = a"),
+    ("if a > b:", "    y[i] += b", "    y[o] += 0.5 * a", "y[i] += 0.3 * y[o]"),
+    ("if a > b:", "    y[o] = b", "    if i > 3:", "        y[i] = a * b", "y[o] += 0.2 * a"),
+    ("if a > 0.0 and b > 0.0:", "    y[i] = y[o]", "    y[o] = a", "y[i] = 0.5 * y[i]"),
+    ("for k in range(2):", "    if y[o] > 0.1 * b:", "        y[i] = y[o]", "        y[o] = a"),
     ("for k in range(2):", "    if y[o] > 0.1 * b and o >= k:", "        y[o - k] = a * b"),
 )
 

@@ -167,3 +167,95 @@ def test_indices_of_few_bits_are_other_places(cpu, cast):
     expected = np.arange(400.0)
     expected[44], expected[300] = 0.0, 300.0 + 2 * 44.0
     assert y.grad.to_numpy().tolist() == expected.tolist()
+
+
+def test_an_exchange_is_an_exchange_of_gradients(cpu):
+    """Lanes own pairs; what they give back is stored in the branch, under one condition with the loads."""
+    keys, y = fields()
+
+    @ds.kernel
+    def stage(j: ds.i32):
+        for i in range(8):
+            o = i ^ j
+            if o > i:
+                a, b = y[i], y[o]
+                if keys[i] > keys[o]:
+                    y[i] = b
+                    y[o] = a
+
+    start = np.array([5.0, 1, 2, 8, 4, 3, 7, 6])
+    keys.from_numpy(start)
+    stage(2)
+    y.grad.from_numpy(np.arange(8.0))
+    assert order(stage) == ["load y.grad", "load y.grad", "store y.grad", "store y.grad"]
+    stage.grad(2)
+    swapped = (0, 2), (4, 6), (1, 3), (5, 7)
+    expected = np.arange(8.0)
+    for a, b in swapped:
+        if start[a] > start[b]:
+            expected[[a, b]] = expected[[b, a]]
+    assert y.grad.to_numpy().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_what_may_be_the_same_stays_apart_in_branches(cpu, k):
+    """y[j] and y[k], which no condition tells apart: one loads what the other has cleared, or not."""
+    x, y = fields()
+
+    @ds.kernel
+    def swap(j: ds.i32, k: ds.i32):
+        for _ in range(1):
+            if x[0] > 0.5:
+                y[j] = y[k]
+                y[k] = 3.0 * y[j]
+
+    def run(start):
+        z = start.copy()
+        z[2] = z[k]
+        z[k] = 3 * z[2]
+        return z
+
+    x.fill(1.0)
+    y.fill(1.0)
+    y.grad.from_numpy(np.arange(8.0) + 1)
+    swap(2, k)
+    swap.grad(2, k)
+    slopes = np.stack([run(e) for e in np.eye(8)]) @ (np.arange(8.0) + 1)
+    assert y.grad.to_numpy().tolist() == slopes.tolist()
+
+
+def test_an_addition_in_between_stays_behind_what_it_finds(cpu):
+    """The load between the branch and the addition must not see what is added later."""
+    x, y = fields()
+
+    @ds.kernel
+    def run():
+        for i in y:
+            a = y[i]
+            if x[i] > 1.5:
+                y[i] = 2.0 * a
+            y[i] = y[i] * y[i] + a
+
+    start = np.array([1.0, 2.0, 3.0, 0.5, 1.0, 2.0, 3.0, 0.5])
+    weights = np.arange(8.0)
+    x.from_numpy(np.where(weights % 2, 2.0, 1.0))
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    z = ds.field(ds.f64, shape=8, needs_grad=True)
+    z.from_numpy(start)
+
+    @ds.kernel
+    def begin():
+        for i in y:
+            y[i] = z[i]
+
+    @ds.kernel
+    def total():
+        for i in y:
+            loss[None] += i * y[i]
+
+    with ds.Tape(loss, in_place="save"):
+        begin()
+        run()
+        total()
+    factor = np.where(weights % 2, 2.0, 1.0)
+    np.testing.assert_allclose(z.grad.to_numpy(), weights * (2 * factor**2 * start + 1), rtol=1e-12)

@@ -116,3 +116,54 @@ def test_a_serial_task_has_one_lane():
     kernel = ir_of("    x[0] = 1.0\n    x[n] += 1.0\n", x=x)
     (task,) = kernel.tasks
     assert all(map(written_by_others(task).is_own, accesses_of(task)))
+
+
+PARTNERS = ["i ^ n", "n ^ i", "i + n", "i | n", "i ^ 2", "i ^ (n + 1)", "i ^ (m & 6)", "i ^ j"]
+GUARDS = [
+    "o > i", "i >= o", "o != i", "not o <= i", "i & n == 0", "i & n != 0", "0 == i & 2",
+    "i & n == 0 and o < 8", "o > i or i == 3", "i & (n + 1) == 0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_lanes_in_pairs(seed):
+    """What is own in pairs, of which one lane works, no other lane touches, whatever the launch is given."""
+    random = Random(seed)
+    x = ds.field(ds.f32, shape=(64, 3))
+    at = [random.choice(["i", "o"]) for _ in range(3)]
+    guards = [random.choice(GUARDS)] * 3 if seed % 2 else [random.choice(GUARDS) for _ in range(3)]
+    lines = [
+        f"            if {guard}:\n                x[{place}, {random.choice('0j')}] += 1.0\n"
+        for place, guard in zip(at, guards, strict=True)
+    ]
+    partner = random.choice(PARTNERS)
+    body = (
+        f"    for i, j in ds.ndrange(8, 2):\n        o = {partner}\n        if 0 <= o:\n"
+        + "".join(lines)
+    )
+    kernel = ir_of(body, params="n: ds.i32, m: ds.i32", x=x)
+    (task,) = kernel.tasks
+    accesses = list(accesses_of(task))
+    ownership = Ownership(task, accesses)
+    for n in range(8):
+        for s, shared in rivals(kernel, accesses, (n, 7 - n)).items():
+            assert not (ownership.is_own(s) and shared), (body, n)
+
+
+@pytest.mark.parametrize(
+    ("partner", "guard"),
+    [
+        ("i ^ n", "o > i"),
+        ("n ^ i", "not o >= i"),
+        ("i + n", "i & n == 0"),
+        ("i ^ (1 << n)", "i < o"),
+    ],
+)
+def test_pairs_are_own_where_one_lane_of_each_works(partner, guard):
+    x = ds.field(ds.f32, shape=64)
+    body = f"    for i in range(8):\n        o = {partner}\n"
+    exchange = "x[i], x[o] = x[o], x[i]\n"
+    (task,) = ir_of(body + f"        if {guard}:\n            {exchange}", x=x).tasks
+    assert all(map(written_by_others(task).is_own, accesses_of(task)))
+    (task,) = ir_of(body + f"        {exchange}", x=x).tasks
+    assert not any(map(written_by_others(task).is_own, accesses_of(task)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from operator import itemgetter
 
 from diffsim.ir.nodes import (
@@ -209,10 +209,21 @@ class LaneAccesses:
 
     A statement with blocks inside it counts as accessing what they do. Elements are looked up by the
     bases of their indices, and by the constants added to them.
+
+    Args:
+        stmts: the statements of one block.
+        defs: the op that computes each value.
+        differing: pairs of integers that differ wherever the block runs.
     """
 
-    def __init__(self, stmts: Sequence[Stmt], defs: Definitions) -> None:
+    def __init__(
+        self,
+        stmts: Sequence[Stmt],
+        defs: Definitions,
+        differing: Container[frozenset[Value | None]] = (),
+    ) -> None:
         self._definitions = defs
+        self._differing = differing
         self._accesses: dict[Mem, dict[Bases, dict[Shifts, list[tuple[int, Access]]]]] = {}
         for k, s in enumerate(stmts):
             for x in statements(Block([s])):
@@ -233,7 +244,7 @@ class LaneAccesses:
         """Return the first statement from `since` on that may access (or only write) the element of one.
 
         Another access certainly touches another element if some index is the same base plus another
-        constant.
+        constant, or another base plus the same constant, and the bases are known to differ.
         """
         # Same bases: the elements are equal or different by their shifts alone. Different bases: a
         # common index with another shift still tells them apart, otherwise they may be equal.
@@ -243,8 +254,15 @@ class LaneAccesses:
             if theirs == bases:
                 close = [elements.get(shifts, [])]
             else:
-                same = [k for k, (a, b) in enumerate(zip(bases, theirs, strict=False)) if a is b]
-                close = [p for at, p in elements.items() if all(at[k] == shifts[k] for k in same)]
+                pairs = list(enumerate(zip(bases, theirs, strict=False)))
+                same = [k for k, (a, b) in pairs if a is b]
+                apart = [k for k, (a, b) in pairs if frozenset((a, b)) in self._differing]
+                close = [
+                    p
+                    for at, p in elements.items()
+                    if all(at[k] == shifts[k] for k in same)
+                    and all(at[k] != shifts[k] for k in apart)
+                ]
             for p in close:
                 # The lists are in the order of the statements, so the start is found by bisection.
                 after = itertools.islice(p, bisect.bisect_left(p, since, key=itemgetter(0)), None)

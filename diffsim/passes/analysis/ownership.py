@@ -1,13 +1,22 @@
-"""Ownership: which elements only one lane of a parallel task accesses."""
+"""Ownership: which elements only one lane of a parallel task accesses.
+
+Lanes that exchange elements in pairs own them, too, if one lane of each pair is at work alone:
+
+    for i in x:
+        if i ^ j > i:               or: if i & j == 0:
+            ... x[i], x[i ^ j]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from diffsim.ir.nodes import Atomic, Mem, Store, Task
+from diffsim.ir.nodes import LEAVES, Atomic, Const, Mem, RngKey, Store, Task, Value
 from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.passes.analysis.counted_loops import implied
 from diffsim.passes.analysis.dependence import Access, accesses_of
 from diffsim.passes.analysis.once import once
+from diffsim.passes.analysis.path_conditions import NO_PATH, paths
 from diffsim.passes.analysis.regions import Region, RegionMap, region_of_index
 
 AxisPositions = tuple[frozenset[tuple[int, int]], ...]
@@ -19,16 +28,22 @@ class Ownership:
 
     An element belongs to one lane if each axis of the task has one position in the indices of all accesses
     that may reach the element, as in x[i, 0] and x[i, j] in `for i in x`: two lanes then differ in an index.
+    One of them may have a position for pairs of lanes instead (`Pairs`).
     """
 
     def __init__(self, task: Task, accesses: Iterable[Access]) -> None:
-        self._axes = task.axes
+        self._task, self._axes = task, task.axes
         self._definitions = task_definitions(task)
+        accesses = list(accesses)
         found: dict[Mem, list[tuple[Region, AxisPositions]]] = {}
         for s in accesses:
             found.setdefault(s.mem, []).append((self._region(s), self._positions(s)))
         self._rivals = {mem: RegionMap(positions) for mem, positions in found.items()}
         self._common: dict[tuple[Mem, Region], AxisPositions | None] = {}
+        self._accesses: dict[Mem, list[Access]] = {}
+        for s in accesses:
+            self._accesses.setdefault(s.mem, []).append(s)
+        self._common_pairs: dict[Mem, frozenset[Pair]] = {}
 
     def is_own(self, s: Access) -> bool:
         """Whether none of the accesses reaches from another lane what this one touches."""
@@ -36,7 +51,20 @@ class Ownership:
         if not self._axes or s.mem.kind == "scratch" or s.mem not in self._rivals:
             return True
         common = self._common_positions(s.mem, self._region(s))
-        return common is None or all(map(frozenset.intersection, self._positions(s), common))
+        if common is None:
+            return True
+        own = list(map(frozenset.intersection, self._positions(s), common))
+        left = [axis for axis, places in zip(self._axes, own, strict=True) if not places]
+        return not left or (len(left) == 1 and self._is_paired(s, left[0]))
+
+    def _is_paired(self, s: Access, axis: Value) -> bool:
+        """Whether an axis has the same position for pairs in an access and all that count."""
+        pairs, mem = pairs_of(self._task), s.mem
+        mine = frozenset(p for p in pairs.of(s) if p[1] is axis)
+        if mine and mem not in self._common_pairs:
+            found = map(pairs.of, self._accesses[mem])
+            self._common_pairs[mem] = frozenset.intersection(*found)
+        return bool(mine and mine & self._common_pairs[mem])
 
     def _region(self, s: Access) -> Region:
         """Return where an access stays, components included: f[i - 1][0] and f[i + 1][1] never meet."""
@@ -68,3 +96,88 @@ class Ownership:
 def written_by_others(task: Task) -> Ownership:
     """Return the ownership of what a task writes: what is own here, no other lane changes."""
     return Ownership(task, [s for s in accesses_of(task) if isinstance(s, (Store, Atomic))])
+
+
+Pair = tuple[int, Value, object, str]
+"""The position in an index, the axis, what its partner's number is made with, and which of the two works."""
+
+_ABOVE = {"gt": True, "ge": True, "lt": False, "le": False}
+_DEEPEST = 4  # ops of what all lanes have in common
+
+
+class Pairs:
+    """Where accesses of a task have an axis i or its partner i ^ u, and only one lane of each pair works.
+
+    Say that lanes i and k both work, with the same u, and access a common element. If k is not i, it is
+    i ^ u, and i is k ^ u. Then one is above the other, so not both are where the partner is above (or both
+    where it is below). If `i & u` is 0, `k & u` is u, which is 0 only if k is i; and `i + u` and `i | u`
+    are `i ^ u`.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._axes = task.axes
+        self._definitions = task_definitions(task)
+        self._paths = paths(task)
+        self._known: dict[object, frozenset[tuple[Value, object, str]]] = {}
+
+    def of(self, s: Access) -> frozenset[Pair]:
+        """Return the positions for pairs in the index of an access."""
+        path = self._paths.get(s, NO_PATH)
+        if path not in self._known:
+            self._known[path] = frozenset(
+                found for cond, holds in path.truths for found in self._told(cond, holds=holds)
+            )
+        return frozenset(
+            (k, axis, u, side)
+            for axis, u, side in self._known[path]
+            for k, v in enumerate(s.index)
+            if v is axis or (axis, u) in self._partners(v, can_add=side == "clear")
+        )
+
+    def _told(self, cond: Value, *, holds: bool) -> Iterator[tuple[Value, object, str]]:
+        """Yield the axes of which a condition says which lane of a pair is at work."""
+        for c, truth in implied(cond, self._definitions, {}, holds=holds):
+            let = self._definitions.get(c)
+            if let is None or len(let.args) != 2:
+                continue
+            name, (a, b) = let.op.name, let.args
+            for x, y, turned in ((a, b, False), (b, a, True)):
+                if name in _ABOVE:
+                    above = _ABOVE[name] is truth
+                    for axis, u in self._partners(x):
+                        if y is axis:
+                            yield axis, u, "above" if above is not turned else "below"
+                is_zero = isinstance(y, Const) and not y.type.shape and y.value == 0
+                if is_zero and name == ("eq" if truth else "ne"):
+                    yield from ((axis, u, "clear") for axis, u in self._with(x, "bit_and"))
+
+    def _partners(self, v: Value, *, can_add: bool = False) -> list[tuple[Value, object]]:
+        """Return the axis and u of which a value is the partner's number."""
+        return self._with(v, *(("bit_xor", "bit_or", "add") if can_add else ("bit_xor",)))
+
+    def _with(self, v: Value, *names: str) -> list[tuple[Value, object]]:
+        """Return the axis, and what stands for the other operand, of such an op."""
+        let = self._definitions.get(v)
+        if let is None or let.op.name not in names:
+            return []
+        a, b = let.args
+        operands = ((x, self._common(y, _DEEPEST)) for x, y in ((a, b), (b, a)) if x in self._axes)
+        return [(x, u) for x, u in operands if u is not None and x.type is v.type]
+
+    def _common(self, v: Value, depth: int) -> object:
+        """Return what stands for a value that is the same in all lanes; None: it may differ."""
+        if isinstance(v, Const):
+            return v.type, v.value
+        if isinstance(v, LEAVES):
+            return None if isinstance(v, RngKey) else v
+        let = self._definitions.get(v)
+        if let is None or not depth:
+            return None
+        parts = [self._common(a, depth - 1) for a in let.args]
+        return None if None in parts else (let.op.name, v.type, *parts)
+
+
+@once
+def pairs_of(task: Task) -> Pairs:
+    """Return the positions for pairs of lanes in the accesses of a task."""
+    return Pairs(task)
