@@ -22,12 +22,11 @@ from diffsim.lang.frontend import (
     subscripts,
     tasks,
 )
-from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.context import TranslationContext, with_members
 from diffsim.lang.frontend.expressions import expr, value
 from diffsim.lang.frontend.functions import custom_derivatives, inlining, structs
-from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
+from diffsim.lang.frontend.narrowing import keep_type, narrowed, refuse_fraction
 from diffsim.lang.frontend.operators import arithmetic, folding
-from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.subscripts import resolve_component
 from diffsim.lang.frontend.values import (
     BoundPlace,
@@ -51,6 +50,7 @@ def assign(cx: TranslationContext, node: ast.Assign) -> None:
     # Evaluated once, then assigned from left to right, as in Python.
     thing = expr(cx, node.value)
     for target in node.targets:
+        _begin_anew(cx, target)
         assign_to(cx, target, thing, node.value)
 
 
@@ -61,7 +61,24 @@ def annotated(cx: TranslationContext, node: ast.AnnAssign) -> None:
     # The annotation is an expression of the program, such as ds.f64 or a type alias.
     t = expr(cx, node.annotation)
     thing, what = expr(cx, node.value), ast.unparse(node.target)
+    _begin_anew(cx, node.target)
     assign_to(cx, node.target, calls.convert(cx, thing, t, node, assigned=what))
+
+
+def _begin_anew(cx: TranslationContext, target: ast.expr) -> None:
+    """Drop the types of the names in a target whose branch or unrolled iteration has ended."""
+    frame = cx.frame
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for part in target.elts:
+            _begin_anew(cx, part)
+    elif isinstance(target, ast.Starred):
+        _begin_anew(cx, target.value)
+    elif isinstance(target, ast.Name) and target.id in frame.ended:
+        frame.ended -= {target.id}
+        # A local in memory is one for all tasks.
+        if not isinstance(cx.env.get(target.id), (KernelLocal, KernelContainer)):
+            for name in with_members(cx.env, [target.id]):
+                cx.env.pop(name, None)
 
 
 def assign_to(

@@ -98,6 +98,7 @@ class Frame:
         cells: the variables of enclosing functions.
         env: the bindings of its locals; branches and loops replace the dictionary as a whole.
         locals: the names that it assigns anywhere, which are not searched for outside.
+        ended: the names whose next assignment gives them a type anew (`regions.end_scope`).
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Frame:
         self.cells = dict(zip(names, function.__closure__ or (), strict=True))
         self.env: Environment = {}
         self.locals = source.locals
+        self.ended: frozenset[str] = frozenset()
 
 
 class LoopOptions:
@@ -272,12 +274,11 @@ class TranslationContext:
 
         `strict=False` where only an attribute of the object is read: then its identity does not matter.
         """
-        name = node.id
-        frame = self.frame
+        name, frame = node.id, self.frame
         if name in frame.env:
             found = frame.env[name]
             if isinstance(found, Undefined):
-                raise KernelNameError(
+                raise found.error or KernelNameError(
                     f"{name} {found.why}",
                     self.span(node),
                     hint="assign it before the branch too, so that it has a value on every path",

@@ -11,7 +11,7 @@ import itertools
 
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.print_format import CheckKind
-from diffsim.ir.types import ScalarType, converted, promote
+from diffsim.ir.types import ScalarType, Type, an, converted, promote
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.host.source import SyntaxNode
 
@@ -156,3 +156,27 @@ def _range(cx: TranslationContext, v: Value, depth: int = _DEPTH) -> tuple[int, 
     if found is None or not (t.holds(found[0]) and t.holds(found[1])):
         return whole
     return found
+
+
+def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: SyntaxNode) -> Value:
+    """Convert the new value of a variable to the type that the variable has.
+
+    A local keeps the type of its first value: a loop could not carry it otherwise.
+    """
+    if v.type is t:
+        return v
+    if v.type.shape != t.shape:
+        raise cx.type_error(
+            node,
+            f"{name} is {an(t)} and cannot become {an(v.type)}",
+            hint=f"use another name for {an(v.type)}",
+        )
+    problem = f"{name} is {an(t)} and cannot become {an(v.type)}"
+    convert = f"ds.cast(..., ds.{t.scalar})"
+    if t.is_bool and not v.type.is_bool:
+        raise cx.type_error(node, problem, f"convert it: {convert}")
+    hint = f"convert it: {convert}"
+    if name.isidentifier() and t.is_int:
+        hint = f"start it as a float ({name} = 0.0), or convert the new value: {convert}"
+    refuse_fraction(cx, v, t.scalar, node, problem, hint)
+    return narrowed(cx, v, t.scalar, name)

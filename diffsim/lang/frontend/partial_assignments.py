@@ -16,9 +16,9 @@ from diffsim.lang.frontend import assignments, iteration_spaces, statements, sub
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import expr
 from diffsim.lang.frontend.functions import custom_derivatives, structs
+from diffsim.lang.frontend.narrowing import keep_type
 from diffsim.lang.frontend.operators import slicing
 from diffsim.lang.frontend.operators.folding import Number
-from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.values import Evaluated, KernelContainer, KernelLocal, StructVar
 from diffsim.lang.host.field_like import is_component, is_field
 from diffsim.lang.types import linalg

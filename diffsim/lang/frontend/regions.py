@@ -9,15 +9,15 @@ and carried like any other local; `statements.py` guards the statements after th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from diffsim.errors import Span
+from diffsim.errors import KernelTypeError, Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
-from diffsim.ir.traversal import has_effects
+from diffsim.ir.traversal import free_values, has_effects
 from diffsim.ir.types import Type, an, bool_, promote, tensor
 from diffsim.lang.frontend.context import (
     BREAK,
@@ -25,21 +25,27 @@ from diffsim.lang.frontend.context import (
     DRAWS,
     RESULT,
     RETURN,
+    Frame,
     TranslationContext,
     load_local,
     with_members,
 )
-from diffsim.lang.frontend.narrowing import narrowed, note_merged_range, refuse_fraction
+from diffsim.lang.frontend.narrowing import keep_type, note_merged_range
 from diffsim.lang.frontend.values import (
+    Environment,
     Evaluated,
     KernelDict,
     KernelLocal,
     StructValue,
     StructVar,
     Undefined,
+    count,
+    flatten,
     holds_fields,
     of_parts,
     parts_of,
+    structure,
+    unflatten,
 )
 from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import describe
@@ -57,11 +63,11 @@ def if_region(
 ) -> Any:
     """Translate both branches, merge the names they bind, and return the merged results."""
     # 1. Translate each branch into a list of statements of its own, from the same bindings.
-    b, span, before = cx.builder, cx.builder.span, cx.frame.env
+    b, span, before, ended = cx.builder, cx.builder.span, cx.frame.env, cx.frame.ended
     sides: list[tuple[list[Stmt], dict[str, Any], Any]] = []
     cx.level += 1
     for branch in (then, orelse):
-        cx.frame.env = dict(before)
+        cx.frame.env, cx.frame.ended = dict(before), ended
         with b.block() as stmts:
             result = branch()
         sides.append((stmts, cx.frame.env, result))
@@ -69,8 +75,9 @@ def if_region(
     b.span = span
     (then_stmts, then_env, then_result), (else_stmts, else_env, else_result) = sides
     # 2. Merge the bindings. Conversions to the common type are appended to the branches themselves.
-    merge = _BranchMerge(cx, cond, then_stmts, else_stmts, node)
     after = then_env | else_env
+    new = end_scope(cx.frame, before, ended, after)
+    merge = _BranchMerge(cx, cond, then_stmts, else_stmts, node, new)
     # Compared by identity: long functions have many names, and branches change few.
     for name in after:
         if name not in then_env or name not in else_env:
@@ -84,10 +91,26 @@ def if_region(
     return result
 
 
+def end_scope(
+    frame: Frame, before: Environment, ended: frozenset[str], after: Environment
+) -> frozenset[str]:
+    """Note, and return, the names whose type a later assignment may choose anew.
+
+    They are those that got their first value in a branch or an unrolled iteration, which ends here, and those
+    in `ended` before it. So a type lasts as long as the block that the first assignment is in.
+    """
+    lasting = {n for n, thing in before.items() if not isinstance(thing, Undefined)}
+    frame.ended = ended.union(after.keys() - lasting)
+    return frame.ended
+
+
 class _BranchMerge:
     """Collects the values that the two branches of an If yield.
 
     Invariant: `yields` holds (value of the first branch, value of the second, merged value), all of one type.
+
+    Attributes:
+        new: the names that had no value, or none that lasts, before the If.
     """
 
     def __init__(
@@ -97,12 +120,14 @@ class _BranchMerge:
         then: list[Stmt],
         orelse: list[Stmt],
         node: SyntaxNode,
+        new: frozenset[str],
     ) -> None:
         self.cx = cx
         self.cond = cond
         self.then = then
         self.orelse = orelse
         self.node = node
+        self.new = new
         self.yields: list[tuple[Value, Value, Value]] = []
 
     def names(self, name: str, a: Evaluated, b: Evaluated) -> Any:
@@ -121,7 +146,13 @@ class _BranchMerge:
             return self.flag(a, b)
         if name == RESULT:
             return self.pair(a, b, "what the function returns")
-        return self.pair(a, b, name)
+        try:
+            return self.pair(a, b, name)
+        except KernelTypeError as error:
+            if name not in self.new:
+                raise
+            # Two variables of one name, unless it is read after the branches.
+            return Undefined("has values of two types", error)
 
     def bound_on_one_path(
         self, name: str, a: Mapping[str, object], b: Mapping[str, object]
@@ -289,12 +320,18 @@ class CarriedValues:
         forms: the structure of results that consist of several values (RESULT), to rebuild them.
         invariant_objects: names bound to Python objects, which the body must not rebind: such an object
             cannot be carried from one iteration to the next.
+        ended: the names whose type the body may choose anew, if it assigns them before it reads them.
+        cond: the condition of a While, once it is translated.
+        undefined: the names of `ended` that are something else in the body: without a value after the loop.
     """
 
     def __init__(self, cx: TranslationContext, names: Iterable[str], node: SyntaxNode) -> None:
         self.cx = cx
         self.node = node
         self.before = dict(cx.env)
+        self.ended = cx.frame.ended
+        self.cond: Block | None = None
+        self.undefined: dict[str, Undefined] = {}
         self.names: list[str] = []
         self.inits: list[Value] = []
         self.forms: dict[str, Any] = {}
@@ -314,7 +351,7 @@ class CarriedValues:
             thing = load_local(cx, thing)
             if name == RESULT:
                 self.names.append(name)
-                self.inits += _flatten(cx, thing, node)
+                self.inits += flatten(cx, thing, node)
                 self.forms[name] = thing
             # `fields[0][i] = v` changes a field. A constant that the loop changes becomes a run-time value.
             elif holds_fields(thing):
@@ -332,14 +369,13 @@ class CarriedValues:
 
     def _width(self, name: str) -> int:
         """Return how many values are carried for a name: several for a result of several."""
-        return _count(self.forms[name]) if name in self.forms else 1
+        return count(self.forms[name]) if name in self.forms else 1
 
     def _bound(self, values: Iterable[Value]) -> dict[str, Any]:
         """Bind the names to these values, in order."""
         left = iter(values)
         return {
-            n: _unflatten(self.forms[n], left) if n in self.forms else next(left)
-            for n in self.names
+            n: unflatten(self.forms[n], left) if n in self.forms else next(left) for n in self.names
         }
 
     def enter_body(self, extra: dict[str, Any] | None = None) -> None:
@@ -349,7 +385,7 @@ class CarriedValues:
         env.update(self._bound(self.params))
         # Bindings of a single iteration, such as CONTINUE, which each iteration starts with.
         env.update(extra or {})
-        self.cx.frame.env = env
+        self.cx.frame.env, self.cx.frame.ended = env, self.ended
 
     def end_body(self) -> tuple[Value, ...]:
         """Return what the body yields: the values of the carried names at its end."""
@@ -358,18 +394,21 @@ class CarriedValues:
             thing = self.cx.env[name]
             what = {DRAWS: "the number of random draws", RESULT: "the result"}.get(name, name)
             if isinstance(thing, Undefined):
-                raise self.cx.type_error(
+                raise thing.error or self.cx.type_error(
                     self.node, f"{name} {thing.why} in this loop", "assign it on every path"
                 )
             form = self.forms.get(name)
             # All returns in the loop share one set of carried values.
-            if form is not None and _structure(form) != _structure(thing):
+            if form is not None and structure(form) != structure(thing):
                 raise self.cx.type_error(
                     self.node,
                     "a return in this loop gives something else than another return",
                     "give as many values of the same kinds everywhere",
                 )
-            found = [thing] if form is None else _flatten(self.cx, thing, self.node)
+            if name in self.ended and self._is_another(name, thing, self.params[len(made)]):
+                made.append(self.params[len(made)])
+                continue
+            found = [thing] if form is None else flatten(self.cx, thing, self.node)
             for one in found:
                 v, t = self.cx.value(one, self.node, what), self.params[len(made)].type
                 # The type of a carried value is that before the loop, in each iteration.
@@ -386,71 +425,32 @@ class CarriedValues:
                 )
         return tuple(made)
 
+    def _is_another(self, name: str, thing: Evaluated, param: Value) -> bool:
+        """Return whether the body has a variable of this name of its own, and note it.
+
+        It has if its type is another one and no iteration reads what was there before.
+        """
+        if not isinstance(thing, Value) or thing.type is param.type:
+            return False
+        others = (self.cx.env.get(n) for n in self.names if n != name)
+        body = Block(self.cx.builder.stmts, ())
+        if any(param in free_values(block) for block in (body, self.cond) if block is not None):
+            return False
+        if any(other is param for other in others):
+            return False
+        self.undefined[name] = Undefined(
+            f"is {an(param.type)} before this loop and {an(thing.type)} in it"
+        )
+        return True
+
     def exit(self) -> tuple[Value, ...]:
         """Bind the names to the loop's results, for what follows, and return the results."""
         outs = tuple(Value(p.type, p.hint) for p in self.params)
         # Bindings made in the body end with it; only carried names keep a value.
         env = dict(self.before)
-        env.update(self._bound(outs))
-        self.cx.frame.env = env
+        env.update(self._bound(outs), **self.undefined)
+        self.cx.frame.env, self.cx.frame.ended = env, self.ended
         return outs
-
-
-def _flatten(cx: TranslationContext, result: Evaluated, node: SyntaxNode) -> list[Value]:
-    """Return the values that a result consists of, in order."""
-    parts = parts_of(result)
-    if parts is None:
-        return [cx.value(result, node, "the result")]
-    return [value for one in parts for value in _flatten(cx, one, node)]
-
-
-def _count(result: Evaluated) -> int:
-    """Count the values of a flattened result."""
-    parts = parts_of(result)
-    return 1 if parts is None else sum(map(_count, parts))
-
-
-def _unflatten(form: object, values: Iterator[Value]) -> Evaluated:
-    """Rebuild a result of this structure from values; the inverse of `_flatten`."""
-    parts = parts_of(form)
-    if parts is None:
-        return next(values)
-    return of_parts(form, [_unflatten(one, values) for one in parts])
-
-
-def _structure(result: Evaluated) -> Evaluated:
-    """Return the structure that two results must share to be merged."""
-    if isinstance(result, StructValue):
-        return result.type
-    if isinstance(result, KernelDict):
-        return {key: _structure(one) for key, one in result.items()}
-    if isinstance(result, (list, tuple)):
-        return [_structure(one) for one in result]
-    return None
-
-
-def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: SyntaxNode) -> Value:
-    """Convert the new value of a variable to the type that the variable has.
-
-    A local keeps the type of its first value: a loop could not carry it otherwise.
-    """
-    if v.type is t:
-        return v
-    if v.type.shape != t.shape:
-        raise cx.type_error(
-            node,
-            f"{name} is {an(t)} and cannot become {an(v.type)}",
-            hint=f"use another name for {an(v.type)}",
-        )
-    problem = f"{name} is {an(t)} and cannot become {an(v.type)}"
-    convert = f"ds.cast(..., ds.{t.scalar})"
-    if t.is_bool and not v.type.is_bool:
-        raise cx.type_error(node, problem, f"convert it: {convert}")
-    hint = f"convert it: {convert}"
-    if name.isidentifier() and t.is_int:
-        hint = f"start it as a float ({name} = 0.0), or convert the new value: {convert}"
-    refuse_fraction(cx, v, t.scalar, node, problem, hint)
-    return narrowed(cx, v, t.scalar, name)
 
 
 def note_range(cx: TranslationContext, index: Value, lo: Value, hi: Value) -> None:
@@ -506,8 +506,8 @@ def _declare_result(
     cx.level -= 1
     cx.frame.env = env
     if found is not None:
-        blanks = [zero(part.type) for part in _flatten(cx, found, node)]
-        cx.env[RESULT] = _unflatten(found, iter(blanks))
+        blanks = [zero(part.type) for part in flatten(cx, found, node)]
+        cx.env[RESULT] = unflatten(found, iter(blanks))
 
 
 def while_region(
@@ -557,7 +557,7 @@ def while_region(
             go = test()
         b.span = span
     go = go if isinstance(go, Value) else b.const(go, bool_)
-    cond = Block(cond_stmts, (go,))
+    cond = carried.cond = Block(cond_stmts, (go,))
     # The statements of this attempt are dropped, and the bindings restored.
     if has_effects(cond) or cx.has_changed(entered):
         cx.level -= 1

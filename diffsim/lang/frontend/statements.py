@@ -35,7 +35,8 @@ from diffsim.lang.frontend.context import (
 )
 from diffsim.lang.frontend.expressions import condition, expr
 from diffsim.lang.frontend.functions import by_reference, printing
-from diffsim.lang.frontend.regions import for_region, if_region, keep_type, while_region
+from diffsim.lang.frontend.narrowing import keep_type
+from diffsim.lang.frontend.regions import end_scope, for_region, if_region, while_region
 from diffsim.lang.frontend.values import Evaluated, Undefined
 from diffsim.lang.host.source import returns, walk
 
@@ -131,7 +132,9 @@ def _if(cx: TranslationContext, node: ast.If) -> None:
     """Translate `if`; if its test is known at compile time, only the branch that is executed."""
     test = condition(cx, node.test)
     if not isinstance(test, Value):
+        before, ended = dict(cx.env), cx.frame.ended
         block(cx, node.body if test else node.orelse)
+        end_scope(cx.frame, before, ended, cx.env)
         return
     if_region(cx, test, lambda: block(cx, node.body), lambda: block(cx, node.orelse), node)
 
@@ -269,8 +272,10 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
     cx.env.update({BREAK: False, CONTINUE: False})
 
     def iteration(item: Evaluated) -> None:
+        first, ended = dict(cx.env), cx.frame.ended
         iteration_spaces.bind_target(cx, node.target, item)
         block(cx, node.body)
+        end_scope(cx.frame, first, ended, cx.env)
 
     items = list(items)
     if not cx.unrolled:

@@ -28,9 +28,9 @@ from diffsim.lang.frontend.context import (
 )
 from diffsim.lang.frontend.expressions import expr
 from diffsim.lang.frontend.functions import by_reference, structs
-from diffsim.lang.frontend.narrowing import narrowed, refuse_fraction
+from diffsim.lang.frontend.narrowing import keep_type, narrowed, refuse_fraction
 from diffsim.lang.frontend.operators import folding
-from diffsim.lang.frontend.regions import keep_type, note_range
+from diffsim.lang.frontend.regions import note_range
 from diffsim.lang.frontend.values import (
     Evaluated,
     KernelContainer,

@@ -7,7 +7,7 @@ division: an object of Python is known at compile time and folded, a `Value` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from diffsim.ir.nodes import Mem, Value
@@ -22,15 +22,16 @@ The type checker cannot tell such an object from the other members of the unions
 
 
 class Undefined:
-    """The binding of a name that has a value on some paths only; `why` explains it in errors.
+    """The binding of a name that has a value on some paths only, or values of two types; `why` explains it.
 
-    Invariant: it never leaves the environment; using such a name is an error.
+    Invariant: it never leaves the environment; using such a name is an error, `error` where one is known.
     """
 
-    __slots__ = ("why",)
+    __slots__ = ("error", "why")
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, error: Exception | None = None) -> None:
         self.why = why
+        self.error = error
 
 
 class KernelLocal:
@@ -173,3 +174,36 @@ Environment: TypeAlias = dict[str, Binding]
 
 Place: TypeAlias = tuple[Mem, tuple[Value, ...]]
 """A memory and the index of an element in it, or of a component: then the component's index follows."""
+
+
+def flatten(cx: Any, result: Evaluated, node: Any) -> list[Any]:
+    """Return the values that a result consists of, in order."""
+    parts = parts_of(result)
+    if parts is None:
+        return [cx.value(result, node, "the result")]
+    return [value for one in parts for value in flatten(cx, one, node)]
+
+
+def count(result: Evaluated) -> int:
+    """Count the values of a flattened result."""
+    parts = parts_of(result)
+    return 1 if parts is None else sum(map(count, parts))
+
+
+def unflatten(form: object, values: Iterator[Any]) -> Evaluated:
+    """Rebuild a result of this structure from values; the inverse of `flatten`."""
+    parts = parts_of(form)
+    if parts is None:
+        return next(values)
+    return of_parts(form, [unflatten(one, values) for one in parts])
+
+
+def structure(result: Evaluated) -> Evaluated:
+    """Return the structure that two results must share to be merged."""
+    if isinstance(result, StructValue):
+        return result.type
+    if isinstance(result, KernelDict):
+        return {key: structure(one) for key, one in result.items()}
+    if isinstance(result, (list, tuple)):
+        return [structure(one) for one in result]
+    return None
