@@ -14,7 +14,6 @@ from diffsim.ir.nodes import Kernel
 from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
-from diffsim.passes.forms.branches_again import keep_for_later_branches
 from diffsim.passes.forms.interiors import split_interiors
 from diffsim.passes.forms.joined_ranges import join_ranges
 from diffsim.passes.forms.loop_order import order_loops
@@ -23,6 +22,8 @@ from diffsim.passes.forms.merged_updates import merge_updates
 from diffsim.passes.forms.scalar_replacement import replace_by_values
 from diffsim.passes.forms.unrolled_loops import unroll_short_loops
 from diffsim.passes.instrument.bounds import check_bounds
+from diffsim.passes.kept.branches import keep_for_later_branches
+from diffsim.passes.kept.sweeps import keep_for_sweeps_back
 from diffsim.passes.sparse.activation import activate_stores, expand_activations
 from diffsim.passes.sparse.compaction import compact_loops
 from diffsim.passes.transforms.dce import eliminate_dead_code
@@ -98,7 +99,10 @@ LOWER: Stages = (
     # After both, which know updates and not loads and stores in their place.
     ("scalar_replacement", replace_by_values),
     # The operands of what is kept are dead in the later branch.
-    ("dce", lambda k: eliminate_dead_code(load_early(keep_for_later_branches(k)))),
+    (
+        "dce",
+        lambda k: eliminate_dead_code(load_early(keep_for_later_branches(keep_for_sweeps_back(k)))),
+    ),
     # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
     SPARSE[1],
     ("join_ranges", join_ranges),

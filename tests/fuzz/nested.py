@@ -19,6 +19,8 @@ class NestedMaker(Maker):
     """Writes a program of parallel loops with loops in loops."""
 
     turns = "at[i] % 4"
+    kinds = "for", "for", "for", "while", "until"
+    leaves = 0.4  # how many loops may be left early
 
     def text(self):
         for _ in range(self.r.randint(1, 2)):
@@ -36,15 +38,19 @@ class NestedMaker(Maker):
         self.loop(depth)
         super().body(depth, n // 2)
 
+    def counts(self, outer):
+        """More numbers of iterations than the constants that all programs have."""
+        return self.turns, f"{outer} % 3 + 1"
+
     def loop(self, depth):
         """A loop that carries a local, with other loops in it."""
         name, k = f"q{next(self.names)}", f"n{next(self.names)}"
         self.put(depth, f"{name} = {self.expr(1)}")
         floats, vecs = list(self.scope.floats), list(self.scope.vecs)
         outer = self.pick(*self.scope.ints) if self.scope.ints else "i"
-        kind = self.pick("for", "for", "for", "while", "until")
+        kind = self.pick(*self.kinds)
         if kind == "for":
-            most = self.pick("2", "3", "5", self.turns, f"{outer} % 3 + 1")
+            most = self.pick("2", "3", "5", *self.counts(outer))
             self.put(depth, f"for {k} in range({most}):")
         else:
             self.put(depth, f"{k} = 0")
@@ -53,7 +59,7 @@ class NestedMaker(Maker):
             self.put(depth + 1, f"{k} += 1")
         self.scope.floats.append(name)
         self.scope.ints.append(k)
-        if kind == "for" and self.r.random() < 0.4:
+        if kind == "for" and self.r.random() < self.leaves:
             self.put(depth + 1, f"if {self.condition()}:")
             self.put(depth + 2, self.pick("break", "break", "continue"))
         if depth < DEEPEST and self.r.random() < 0.75:
@@ -73,10 +79,25 @@ class NestedMaker(Maker):
             f"ds.max({new}, {name})",
             f"{new} if {self.condition()} else {name}",
         )
-        computed = f"ds.sin({name}) * {new} + {self.number()}"
-        self.put(depth + 1, f"{name} = {self.pick(computed, computed, computed, *replaced)}")
+        again = f"ds.cos({name}) + {self.number()} * ds.sin({name})"  # kept, of short loops
+        computed = (
+            f"ds.sin({name}) * {new} + {self.number()}",
+            f"ds.sin({name}) * {new} + {self.number()}",
+            f"ds.sin({new}) * ({again})",
+        )
+        self.put(depth + 1, f"{name} = {self.pick(*computed, *replaced)}")
         self.scope.floats, self.scope.vecs = [*floats, name], vecs
         self.scope.ints.remove(k)
+
+
+class ShortMaker(NestedMaker):
+    """Writes loops with constant numbers of iterations, most of which run to their end."""
+
+    kinds = ("for",)
+    leaves = 0.1
+
+    def counts(self, outer):
+        return "4", "7"
 
 
 @contextlib.contextmanager
@@ -93,7 +114,7 @@ def _memory(seed):
 
 def make(seed):
     """The program of a seed."""
-    return NestedMaker(seed, SIZES[seed // 256 % 2]).text()
+    return (ShortMaker if seed // 512 % 2 else NestedMaker)(seed, SIZES[seed // 256 % 2]).text()
 
 
 def verdict(text, seed, in_place):

@@ -50,6 +50,10 @@ class ValueNumbering:
         number = self._numbers[v] = self._known.setdefault(of, v)
         return number
 
+    def equal(self, v: Value, number: object) -> None:
+        """Give a value a number: it equals those that have it."""
+        self._numbers[v] = number
+
 
 def merge_equal_values(kernel: Kernel) -> Kernel:
     """Return the kernel that computes roots, quotients and functions once; itself, if it does already."""

@@ -1,0 +1,1 @@
+"""Results that an adjoint keeps in place of computing them again."""
