@@ -560,6 +560,33 @@ def test_functions_before_scattered_updates():
     assert not is_wide(plain)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_neighbours_that_add_to_one_element(cpu, threads):
+    """The gradient of a convolution's weights: LLVM would add up one lane after the other."""
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
+    count, channels, n = 40, 3, 21
+    x = ds.field(ds.f64, shape=(count, n + 1))
+    w = ds.field(ds.f64, shape=(channels, 2), needs_grad=True)
+    y = ds.field(ds.f64, shape=(count, channels, n), needs_grad=True)
+
+    @ds.kernel
+    def convolve():
+        for b, c, i in y:
+            y[b, c, i] = ds.max(w[c, 0] * x[b, i] + w[c, 1] * x[b, i + 1], 0.0)
+
+    given, weights, seed = floats((count, n + 1)), floats((channels, 2), 1), floats(y.shape, 2)
+    x.from_numpy(given)
+    w.from_numpy(weights)
+    convolve()
+    y.grad.from_numpy(seed)
+    convolve.grad()
+    both = np.stack([given[:, :-1], given[:, 1:]], -1)
+    passed = seed * (np.einsum("bik,ck->bci", both, weights) > 0)
+    exact = np.einsum("bci,bik->ck", passed, both)
+    np.testing.assert_allclose(w.grad.to_numpy(), exact, rtol=1e-12)
+    assert found_wide(convolve._only(()).derivative.ir)
+
+
 def test_clearing_a_vector_calls_nothing(cpu):
     """A call of memset for 16 bytes would keep LLVM from vectorizing the lanes of an adjoint."""
     s = ds.Vector.field(4, ds.f32, shape=(3, 64), needs_grad=True)

@@ -165,6 +165,7 @@ def _could_pay(task: Task, estimate: _Estimate, has_masks: bool, *, few: bool) -
         or _is_long(task, estimate)
         or _has_many_stores(task, estimate)
         or (not few and (_scatters(task, estimate) or _reads_apart(task, estimate)))
+        or (not few and _adds_together(task, estimate))
         or (has_masks and _reads_what_it_writes(task))
         or (not has_masks and not few and _stores_in_branches(task, estimate))
     )
@@ -210,6 +211,19 @@ def _scatters(task: Task, estimate: _Estimate) -> bool:
     spared += sum(op.name in _SLOW for op in ops) // 2
     anywhere = sum(estimate.step(s.mem, s.index, task.axes[-1]) is None for s in updates)
     return spared >= max(anywhere, 1)
+
+
+def _adds_together(task: Task, estimate: _Estimate) -> bool:
+    """Whether neighbouring lanes add to one element, as in the adjoint of a convolution to weights.
+
+    LLVM adds up one lane after the other, as no sum of floats may change its order.
+    """
+    return any(
+        isinstance(s, Atomic)
+        and s in estimate.private
+        and estimate.step(s.mem, s.index, task.axes[-1]) == 0
+        for s in task_statements(task)
+    )
 
 
 def _reads_what_it_writes(task: Task) -> bool:
