@@ -6,7 +6,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.passes.analysis.dependence import accesses_of
-from diffsim.passes.analysis.ownership import Ownership, written_by_others
+from diffsim.passes.analysis.ownership import Ownership, own_without_pairs, written_by_others
 from tests.support.trace import ir_of, trace
 
 pytestmark = pytest.mark.usefixtures("cpu")
@@ -165,5 +165,7 @@ def test_pairs_are_own_where_one_lane_of_each_works(partner, guard):
     exchange = "x[i], x[o] = x[o], x[i]\n"
     (task,) = ir_of(body + f"        if {guard}:\n            {exchange}", x=x).tasks
     assert all(map(written_by_others(task).is_own, accesses_of(task)))
+    # For who asks whether neighbours' elements are side by side.
+    assert not any(map(own_without_pairs(task).is_own, accesses_of(task)))
     (task,) = ir_of(body + f"        {exchange}", x=x).tasks
     assert not any(map(written_by_others(task).is_own, accesses_of(task)))

@@ -31,8 +31,9 @@ class Ownership:
     One of them may have a position for pairs of lanes instead (`Pairs`).
     """
 
-    def __init__(self, task: Task, accesses: Iterable[Access]) -> None:
-        self._task, self._axes = task, task.axes
+    def __init__(self, task: Task, accesses: Iterable[Access], *, pairs: bool = True) -> None:
+        self._axes = task.axes
+        self._pairs = pairs_of(task) if pairs else None
         self._definitions = task_definitions(task)
         accesses = list(accesses)
         found: dict[Mem, list[tuple[Region, AxisPositions]]] = {}
@@ -59,7 +60,9 @@ class Ownership:
 
     def _is_paired(self, s: Access, axis: Value) -> bool:
         """Whether an axis has the same position for pairs in an access and all that count."""
-        pairs, mem = pairs_of(self._task), s.mem
+        pairs, mem = self._pairs, s.mem
+        if pairs is None:
+            return False
         mine = frozenset(p for p in pairs.of(s) if p[1] is axis)
         if mine and mem not in self._common_pairs:
             found = map(pairs.of, self._accesses[mem])
@@ -95,7 +98,17 @@ class Ownership:
 @once
 def written_by_others(task: Task) -> Ownership:
     """Return the ownership of what a task writes: what is own here, no other lane changes."""
-    return Ownership(task, [s for s in accesses_of(task) if isinstance(s, (Store, Atomic))])
+    return Ownership(task, _writes(task))
+
+
+@once
+def own_without_pairs(task: Task) -> Ownership:
+    """Return the same without pairs: neighbouring lanes' elements are next to each other in no order."""
+    return Ownership(task, _writes(task), pairs=False)
+
+
+def _writes(task: Task) -> list[Access]:
+    return [s for s in accesses_of(task) if isinstance(s, (Store, Atomic))]
 
 
 Pair = tuple[int, Value, object, str]

@@ -52,7 +52,7 @@ from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import Definitions, affine_forms, task_definitions
 from diffsim.passes.analysis.dependence import distances
 from diffsim.passes.analysis.divergence import divergent_values
-from diffsim.passes.analysis.ownership import written_by_others
+from diffsim.passes.analysis.ownership import own_without_pairs
 from diffsim.passes.vectors.aligned_rows import with_aligned_rows
 from diffsim.passes.vectors.appends import with_appends
 from diffsim.passes.vectors.neighbours import find_neighbours
@@ -231,7 +231,7 @@ def _reads_what_it_writes(task: Task) -> bool:
 
     LLVM would have to know that no lane finds what another one has written.
     """
-    ownership = written_by_others(task)
+    ownership = own_without_pairs(task)
     return any(isinstance(s, Load) and not ownership.is_own(s) for s in task_statements(task))
 
 
@@ -331,7 +331,7 @@ def _is_legal(task: Task) -> bool:
 
 def _lanes_are_apart(task: Task, found: list[Stmt]) -> bool:
     """Whether what a lane loads or stores, no other lane changes."""
-    ownership = written_by_others(task)
+    ownership = own_without_pairs(task)
     open_ = [s for s in found if isinstance(s, (Load, Store)) and not ownership.is_own(s)]
     writes = [s for s in found if isinstance(s, (Store, Atomic))]
     pairs = [(s, w) for s in open_ for w in writes if w.mem is s.mem]
