@@ -208,7 +208,8 @@ class TapeRecorder(EnclosingRecorder):
     checking_nan: bool | str = False
     key: Key | None = None
     line: Steady | None = None
-    may_be_steady = False  # whether its tape has a loss, and no options
+    is_usual = False  # whether its tape has no options
+    may_be_steady = False  # and a loss
     base = 0  # the clock's reading where the record begins
     is_fresh = True
     repetition: Repetition | Rewriting | None = None
@@ -319,7 +320,7 @@ class TapeRecorder(EnclosingRecorder):
         made = cls()
         made.line = steady
         made.key, made.base, made.integrity = steady.key, steady.base, steady.integrity
-        made.may_be_steady = True
+        made.is_usual, made.may_be_steady = True, steady.key[2] >= 0
         if steady.stage == WAITING:
             made._past = steady.past if steady.record.alive else None
             return made

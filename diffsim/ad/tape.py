@@ -158,7 +158,7 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
                 self._steady, self.loss = steady, loss
                 return
             self.recorder = TapeRecorder()
-            self.recorder.may_be_steady = loss is not None
+            self.recorder.is_usual, self.recorder.may_be_steady = True, loss is not None
         else:
             check_options(in_place, clear_gradients, validation=validation, check_nan=check_nan)
             self.retained = parse_retain_grad(retain_grad)
@@ -192,7 +192,7 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
         """Return the steady tapes of this line, with this recording among them, if it is one for them."""
         recorder, loss = self.recorder, self.loss
         key, line, repeated = recorder.key, recorder.line, recorder.repeated
-        if key is None or loss is None or not recorder.may_be_steady or recorder.intercepts:
+        if key is None or not recorder.is_usual or recorder.intercepts:
             return None
         if session.options.kernel_profiler:  # each adjoint is measured
             return None
@@ -274,6 +274,10 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
             if self._has_begun and self._begin_again(loss, writer):
                 return
             self._clear(loss, writer)
+        # Another block of a tape without a loss goes on with its record.
+        elif steady is not None and not self._has_begun and steady.begin(None, None):
+            self._has_begun = True
+            return
         recorder = self.recorder
         if self.compared:
             recorder.snapshot = StartSnapshot()
@@ -310,11 +314,13 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             steady = self._steady
-            if steady is None or error is not None or not steady.end():
+            loss = self.loss
+            if steady is None or error is not None or not steady.end(with_loss=loss is not None):
                 self._end(error)
-                return
-            assert self.loss is not None
-            self._differentiate_steady(steady, self.loss)
+            elif loss is not None:
+                self._differentiate_steady(steady, loss)
+            else:
+                self.complete, self._known = True, steady.known
         except UserError as problem:
             problem.leave_package()
             raise
@@ -563,7 +569,13 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
             tape.backward(grads={y: 0.5})
             print(x.grad[None])  # prints: 3.0
         """
-        self._differentiate(loss, grads)
+        steady = self._steady
+        if steady is not None and self.loss is None and grads is None and steady.is_ready(loss):
+            assert isinstance(loss, Field)
+            steady.writer = statement(1)
+            self._differentiate_steady(steady, loss)
+        else:
+            self._differentiate(loss, grads)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refuse `copy`, `deepcopy` and `pickle`."""
@@ -601,6 +613,9 @@ class Tape(BackwardPass, Drawn, metaclass=PublicNames):
             tape.zero()
             print(x.grad[0])  # prints: 0.0
         """
+        steady = self._steady
+        if steady is not None and steady.zero():
+            return
         for adjoint in self._adjoints():
             adjoint.clear()
 

@@ -480,6 +480,57 @@ def test_lengths_that_differ(k, least):
     assert known_as_steady(30, turn, slope) == 26
 
 
+def test_steady_tapes_without_a_loss(k):
+    """The pass comes later, from any loss, and adds up; a second block goes on with the record."""
+    x, loss, other = k.x, k.loss, ds.field(ds.f64, (), needs_grad=True)
+    x[None] = 3.0
+
+    @ds.kernel
+    def twice():
+        other[None] += 2.0 * x[None]
+
+    def line():
+        return ds.Tape()
+
+    def turn(a):
+        with line() as tape:
+            k.square(a)
+            twice()
+        return tape
+
+    for n in range(8):
+        tape = turn(float(n))
+        assert (tape._steady is not None) == (n > 1)
+        tape.zero()
+        tape.backward(loss)
+        assert (tape._steady is not None) == (n > 1)
+        assert x.grad[None] == 6.0 * n
+        tape.backward(loss)  # adds
+        assert x.grad[None] == 12.0 * n
+        tape.backward(other)  # no loss that was asked for before; then it is known as well
+        assert x.grad[None] == 12.0 * n + 2.0
+        del tape
+        if n % 2:  # what is left of the pass before is no seed, and stays
+            turn(2.0).backward(loss)
+            assert x.grad[None] == 12.0 * n + 14.0
+    tape = turn(1.0)
+    tape.replay()
+    tape = turn(1.0)
+    with tape:
+        k.square(4.0)
+    tape.zero()
+    tape.backward(loss)
+    assert x.grad[None] == 30.0
+    tape = turn(1.0)
+    x[None] = 4.0
+    with pytest.raises(ds.GlobalDataAccessError, match="has changed it since"):
+        tape.backward(loss)
+    assert np.isnan(x.grad[None])
+    tape = turn(1.0)
+    with pytest.raises(ds.AutodiffError, match="depends on nothing that has a gradient"):
+        tape.backward(ds.field(ds.f64, (), needs_grad=True))
+
+
 def test_lifted_rules_and_lengths_that_differ(cpu, quick_code):
     """What one program overwrites is saved, whatever the other ones of its line do."""
     ds.init(arch=ds.cpu, rules="lifted", cpu_max_num_threads=1)

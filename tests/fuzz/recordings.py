@@ -256,6 +256,17 @@ def turn(form, run):
         T.zero()
         T.backward(loss)
         T.backward(loss)
+    elif form == "once":
+        T = ds.Tape()
+        loss[None] = 0.0
+        with T:
+            run()
+        T.zero()
+        T.backward(loss)
+    elif form == "more":
+        with ds.Tape() as T:
+            run()
+        T.backward(loss)
     elif form == "seeds":
         T = ds.Tape()
         with T:
@@ -332,7 +343,7 @@ FORMS = (
     "loss loss loss loss kept kept named free free seeds blocks save save adds retained hooks replayed rerun "
     "maybe maybe maybe late searched other"
 ).split()
-CALM_FORMS = "loss loss loss named named kept watched twice hooks".split()
+CALM_FORMS = "loss loss loss named named kept watched twice hooks once once".split()
 NUMBERS = ["0.5", "0.5", "-0.5", "1.5", "0.0", "-0.0", "1", "np.float32(0.5)", "True", "plain"]
 RARE = [
     "wave({a})",
@@ -546,9 +557,13 @@ def _taking_turns(r):
         bodies.append(
             [*start[: r.randint(0, 3)], *rest, r.choice(["total()", "scaled()", "end({t})"])]
         )
-    lines = []
+    lines, usual = [], r.choice(["loss", "loss", "once", "once", "more"])
     for _ in range(r.randint(12, 30)):
-        ops, form = r.choice(bodies), r.choice(["loss", "named"] if r.random() < 0.05 else ["loss"])
+        ops, form = r.choice(bodies), usual
+        if r.random() < 0.05:
+            form = r.choice(
+                ["loss", "named", "once", "more", "free", "blocks", "maybe", "late", "seeds"]
+            )
         if r.random() < 0.08:
             ops = _changed(r, ops, 0.6, theme)
         if r.random() < 0.08:

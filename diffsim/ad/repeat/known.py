@@ -66,9 +66,13 @@ class Known:
 
     def suffices(self, record: Record, loss: Field) -> bool:
         """Return whether a pass from this loss needs no further check."""
+        return loss.number in self._reached and self.suffices_for_others(record)
+
+    def suffices_for_others(self, record: Record) -> bool:
+        """Return the same of any loss that the record is known to lead to."""
         if self.changes != session.with_grad.changes or self._count != len(record):
             return False
-        return loss.number in self._reached and not (self._more or record.read_out)
+        return not (self._more or record.read_out)
 
     def leads_to(self, loss: Any) -> bool:
         """Return whether it is known that the record leads to this loss."""

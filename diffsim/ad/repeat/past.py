@@ -93,6 +93,7 @@ class Past:
         known: what was found out about it.
         is_native: whether the next recording's adjoints run natively, so that it has to be the same exactly.
         native: the native pass of a long record that was written over.
+        variant: what a steady tape knows of it (`variant.py`).
         is_plain: whether it is one of plain launches alone.
         spare: memory that its copies took.
         changes: the count of changes of gradients (`Session.with_grad`) as of which it was made.
@@ -117,6 +118,7 @@ class Past:
         self.known: _Known | None = None
         self.spare = spare
         self.native: _Native | None = None
+        self.variant: Any = None
         self.plan: dict[int, Plan] = {}
         self.changes = session.with_grad.changes
         self._waits = False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.ad.checks.integrity import RecordIntegrity
-from diffsim.ad.record.entries import Launched
+from diffsim.ad.record.entries import Launched, all_written
 from diffsim.ad.record.record import Record
 from diffsim.ad.repeat.past import MOST_VARIANTS, NUMBERS, SMALL, Key, at_drop
 from diffsim.ad.repeat.rewriting import Rewriting, is_combination
@@ -30,7 +30,7 @@ from diffsim.ad.repeat.variant import (
     is_current,
     same_arguments,
 )
-from diffsim.ad.reverse.backward import run_unobserved
+from diffsim.ad.reverse.backward import ClearedGradients, run_unobserved
 from diffsim.ad.reverse.inputs import note_inputs
 from diffsim.ad.reverse.seeds import set_number
 from diffsim.backends.native.pool import closed
@@ -98,7 +98,7 @@ class Steady(Folded):
     tangents = 0
     replacements = NO_REPLACEMENTS
 
-    def __init__(self, key: Key, loss: Field, first: Variant) -> None:
+    def __init__(self, key: Key, loss: Field | None, first: Variant) -> None:
         self.key = key
         self.variants: list[Variant] = []
         self.integrity = RecordIntegrity()
@@ -114,8 +114,8 @@ class Steady(Folded):
         self._by_form: dict[int, dict[Form, list[Variant]]] = {}
         # versions and memory of the loss and of its gradient, if each is a number: they keep no field alive
         self._numbers: tuple[Versions, Any, Versions, Any] | None = None
-        if is_plain_number(loss) and loss.adjoint is not None and is_plain_number(loss.adjoint):
-            g = loss.adjoint
+        g = None if loss is None else loss.adjoint
+        if loss is not None and g is not None and is_plain_number(loss) and is_plain_number(g):
             self._numbers = loss.versions, loss.storage.flat, g.versions, g.storage.flat
         self._use(first)
 
@@ -194,11 +194,11 @@ class Steady(Folded):
 
     # ---- the block
 
-    def begin(self, loss: Field, writer: Any) -> bool:
+    def begin(self, loss: Field | None, writer: Any) -> bool:
         """Set gradients and loss to 0, and receive the events of this thread from now on.
 
         Args:
-            loss: the one of its line.
+            loss: the one of its line; None: there is none, and nothing is cleared.
             writer: the user's statement.
 
         Returns:
@@ -213,10 +213,13 @@ class Steady(Folded):
         if not self.now.is_held and not self.now.hold():
             self.remove(self.now)
             return False
-        clear_gradients()
-        if self._numbers is None:
+        if loss is None:
+            pass
+        elif self._numbers is None:
+            clear_gradients()
             set_number(loss, 0, writer)
         else:
+            clear_gradients()
             v, flat, _, _ = self._numbers
             flat[0] = 0
             session.clock = v.latest = v.whole = session.clock + 1
@@ -347,7 +350,7 @@ class Steady(Folded):
         self._is_disturbed = True
         self.integrity.cut_short(what, span)
 
-    def end(self) -> bool:
+    def end(self, *, with_loss: bool) -> bool:
         """End the block, if it was one of the line's again; False: it goes on, for a recorder to end it."""
         if self._unfolded is not None or self._is_disturbed:
             return False
@@ -357,7 +360,8 @@ class Steady(Folded):
         # `ds.init` in the block puts an end to all that is known.
         if known.changes != session.with_grad.changes:
             return False
-        for versions in known.gradients:
+        # Without a loss the pass comes later, if at all (`is_ready`).
+        for versions in known.gradients if with_loss else ():
             if versions.dirty:
                 return False
         session.end_recording(self.entry)
@@ -367,10 +371,33 @@ class Steady(Folded):
         record.is_gapless = now - base == self._count
         return True
 
+    def is_ready(self, loss: Any) -> bool:
+        """Return whether a pass from this loss, after the block, needs no check but those of the adjoints."""
+        if (
+            loss.__class__ is not Field
+            or self.stage != ENDED
+            or self._is_disturbed
+            or session.recorders
+        ):
+            return False
+        return self.known.suffices(self.record, loss)
+
+    def zero(self) -> bool:
+        """Set the gradients of the fields on the record to 0; False: they are to be looked for."""
+        if self.stage != ENDED or not is_current(self.now):
+            return False
+        for ref in self.now.adjoints:
+            if (adjoint := ref()) is not None:
+                adjoint.clear()
+        return True
+
     def run_adjoints(self, loss: Field) -> None:
-        """Run the pass from this loss."""
+        """Run the pass from this loss; gradients that are left of others are added in the end."""
+        cleared = None
+        if self.key[2] < 0 and self.known.has_leftovers():  # on a tape without a loss alone
+            cleared = ClearedGradients(all_written(self.record.firsts()))
         self.seed(loss)
-        self.run_rows()
+        self.run_rows(cleared)
 
     def seed(self, loss: Field) -> None:
         """Set the gradient of the loss to 1."""
@@ -383,9 +410,11 @@ class Steady(Folded):
             session.clock = v.latest = v.whole = session.clock + 1
             v.writer, v.cuts, v.dirty = self.writer, None, True
 
-    def run_rows(self) -> None:
-        """Run the adjoints, last first."""
+    def run_rows(self, cleared: ClearedGradients | None = None) -> None:
+        """Run the adjoints, last first; `cleared`: what is added to the gradients then."""
         run_unobserved(self.record, self.integrity)
+        if cleared is not None:
+            cleared.restore()
         if self.known.writes:
             note_inputs(self.now.inputs, self.integrity, session.clock)
 

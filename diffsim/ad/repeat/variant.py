@@ -15,6 +15,7 @@ import numpy as np
 
 from diffsim.ad.record.arguments import frozen
 from diffsim.ad.record.entries import Launched, Wrote
+from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.record import Record, fields_among
 from diffsim.ad.repeat.known import Known
 from diffsim.ad.repeat.past import COPIED, MOST, NUMBERS, Past
@@ -45,6 +46,7 @@ class Variant:
         fields: the numbers of the fields among arguments, by the numbers of kernels.
         forms: of each entry.
         inputs: what its writes set as inputs.
+        adjoints: weak references to the gradients of the fields on it.
         follows: which variant went on where this one did not, by the place and what came there.
         is_long: whether its pass should have a native program.
         passes: how many there were.
@@ -56,6 +58,7 @@ class Variant:
         "_refs",
         "_single",
         "_stored",
+        "adjoints",
         "count",
         "fields",
         "follows",
@@ -91,22 +94,38 @@ class Variant:
         self._stored = [k for k, number in enumerate(self.kernels) if number < 0]
         self.forms = [self._form(k) for k in range(self.count)]
         self.inputs = inputs_of(record) if known.writes else []
+        found = fields_of(record.firsts())
+        gradients = (f.adjoint for f in found if f.kind != "argument")
+        self.adjoints = [weakref.ref(g) for g in gradients if g is not None]
 
     @classmethod
-    def of(cls, past: Past, loss: Field) -> Variant | None:
-        """Return the recording as a variant; None: it wants more than that."""
+    def of(cls, past: Past, loss: Field | None) -> Variant | None:
+        """Return the recording as a variant; None: it wants more than that.
+
+        `loss`: of its tape; None: `tape.backward` is given it.
+        """
         record, known = past.record, past.known
         if record is None or past.bytes > MOST_BYTES or not isinstance(known, Known):
             return None
-        if known.follows or not known.suffices(record, loss):
+        if known.follows or not known.suffices_for_others(record):
             return None
-        if past.is_native and not past.is_plain:
+        if past.is_native and (loss is None or not past.is_plain):
+            return None
+        if loss is not None and not known.leads_to(loss):
             return None
         # Of copies of arrays nobody asks whether they are the same.
         copied = any(isinstance(e, Launched) for e in record.stored())
         if known.by_arguments and (past.is_native or copied):
             return None
-        return cls(past, record, known)
+        made: Variant | None = past.variant
+        if made is None or not made.is_of(record, known):
+            made = past.variant = cls(past, record, known)
+        made.is_held = True
+        return made
+
+    def is_of(self, record: Record, known: Known) -> bool:
+        """Return whether it was made of a record, and of what is known of that."""
+        return self.known is known and self.record is record and self.things is record.columns()[1]
 
     # ---- what keeps alive
 
