@@ -166,6 +166,7 @@ def _could_pay(task: Task, estimate: _Estimate, has_masks: bool, *, few: bool) -
         or _has_many_stores(task, estimate)
         or (not few and (_scatters(task, estimate) or _reads_apart(task, estimate)))
         or (not few and _adds_together(task, estimate))
+        or (not few and _branches_apart(task, estimate))
         or (has_masks and _reads_what_it_writes(task))
         or (not has_masks and not few and _stores_in_branches(task, estimate))
     )
@@ -272,6 +273,32 @@ def _reads_apart(task: Task, estimate: _Estimate) -> bool:
     return any(
         isinstance(g.accesses[0], Load) and (g.step is None or long) for g in estimate.neighbours
     )
+
+
+def _branches_apart(task: Task, estimate: _Estimate) -> bool:
+    """Whether what lanes have loaded picks those that access components of vectors.
+
+    LLVM shuffles what all lanes load or store as one vector. Where a mask picks lanes, its cost model has an
+    access for each, and finds the whole task not worth it. Of conditions on indices nearly all lanes are on
+    one side: in order, they are predicted.
+    """
+    loaded = _loaded(task.body) & estimate.divergent
+    found = [s for s in statements(task.body) if isinstance(s, If) and s.cond in loaded]
+    inside = {s for branch in found for b in blocks(branch) for s in b.stmts}
+    groups = [g for g in estimate.neighbours if g.step is not None and len(g.accesses) > 1]
+    return any(not inside.isdisjoint(g.accesses) for g in groups)
+
+
+def _loaded(block: Block, found: set[Value] | None = None) -> set[Value]:
+    """Return the values that what a block without loops loads decides."""
+    found = set() if found is None else found
+    for s in block.stmts:
+        for inner in blocks(s):
+            _loaded(inner, found)
+        read = [*uses(s), *(v for b in blocks(s) for v in b.yields)]
+        if isinstance(s, Load) or not found.isdisjoint(read):
+            found.update(outs(s))
+    return found
 
 
 def _is_long(task: Task, estimate: _Estimate) -> bool:
