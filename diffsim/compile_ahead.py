@@ -101,7 +101,7 @@ def _stages(special: Specialization, *, gradients: bool) -> Iterator[Specializat
     if gradients and any(m.grad is not None for m in special.ir.mems):
         with contextlib.suppress(AutodiffError):  # it is raised where a gradient is asked for
             if special.derivative.refusal is None and special.derivative.ir.tasks:
-                yield special.derivative
+                yield special.derivative.usual
 
 
 def _may_fork() -> bool:

@@ -61,6 +61,7 @@ from tests.fuzz import (
     solves,
     sparse,
     sparse_trees,
+    stored,
     sweeps,
     tangents,
     tensors,
@@ -165,6 +166,12 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
+    if seed % 32 == 30:
+        ways = [
+            (f'in_place="{how}"', functools.partial(stored.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return stored.make(seed), ways
     if seed % 16 == 14:
         return recomputed.make(seed), [
             ("recomputed", functools.partial(recomputed.verdict, seed=seed))

@@ -15,6 +15,14 @@ from diffsim.errors import AutodiffError, DiffsimError
 from tests.support import source
 
 SIZE = 36
+FUNCTIONS = {
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "floor": lambda z: np.floor(np.real(z)),
+    "ndrange": range,
+}
+"""What a text calls `ds`, in Python; loops over ranges of `ndrange` are inner ones."""
 FIRST = (
     "t*{n}", "(t + 1)*{n}", "(t + 1)*{n}", "(1 - p)*{n}", "p*{n}", "(t % 2)*{n}", "((t + 1) % 2)*{n}",
     "2*t", "{n}*t + 2", "(t + 1)*{n} - 1", "t + p", "{n}", "t*4", "(t + 1) // 2 * 3",
@@ -145,6 +153,9 @@ class _Checked:
         if any(lane != self.lane for lane in self.read[k]):
             raise IndexError(k)
 
+    def fill(self, value):
+        """As of a field."""
+
     def touch(self, k, found):
         lanes = self.written.get(k, ())
         place = np.atleast_1d(k)
@@ -154,10 +165,14 @@ class _Checked:
         found.setdefault(k, set()).add(self.lane)
 
 
+def _in_python():
+    return SimpleNamespace(kernel=lambda f: f, i32=int, **FUNCTIONS)
+
+
 def is_plain(text, shape=(SIZE,)):
     """Whether no index is out of bounds, and no lanes of a launch meet."""
     u = _Checked(shape)
-    plain = {"ds": SimpleNamespace(kernel=lambda f: f, i32=int), "u": u, "range": u.lanes}
+    plain = {"ds": _in_python(), "u": u, "range": u.lanes}
     exec(text, plain)
     try:
         plain["main"](0)
@@ -170,7 +185,7 @@ def is_plain(text, shape=(SIZE,)):
 
 def _gradient(text, space, q):
     """The gradient by complex steps of 1e-30, which are exact (Squire and Trapp 1998)."""
-    plain = {"ds": SimpleNamespace(kernel=lambda f: f, i32=int)}
+    plain = {"ds": _in_python()}
     exec(text, plain)
     weights = space["w"].to_numpy()
     found = np.zeros(weights.shape)

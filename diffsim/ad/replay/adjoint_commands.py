@@ -25,6 +25,7 @@ from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.memory.versions import Part, Versions
 
 if TYPE_CHECKING:
+    from diffsim.runtime.kernels.derivative import Derivative, LoadingDerivative
     from diffsim.runtime.kernels.specialization import Specialization
 
 
@@ -34,6 +35,7 @@ class AdjointCommands:
     Attributes:
         valid: whether each of them finds what its launch saw, if nothing else writes.
         needed: the versions of the fields that they load.
+        stored: those of the fields of which they load what the launch has stored.
         asked: the launches to ask, before each run, whether their index fields allow an adjoint.
     """
 
@@ -50,7 +52,10 @@ class AdjointCommands:
         self._order = order
         self._saved = saved
         self._needed: dict[Field, Versions] = {} if needed is None else needed
+        self._is_to_save = program is not None
         self.put_back: list[tuple[Place, Place]] = []
+        self.stored: dict[Versions, None] = {}
+        self._stored: dict[Derivative, list[Extent]] = {}
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
         self._put_aside = PutAside()
         self._final: list[tuple[Saved, Place | None, Part]] = []
@@ -76,7 +81,7 @@ class AdjointCommands:
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
         del self._order, self._reads, self._needed, self._saved, self._put_aside, self._final
-        del self._entries
+        del self._entries, self._stored
         self.__dict__.pop("_writes", None)
         del self._copies
 
@@ -127,8 +132,25 @@ class AdjointCommands:
             box = extent.box(entry.args)
             if box is not None:
                 order.write(box, head)
-        compiled = special.derivative.executable
+        compiled = self._derivative_of(entry).executable
         self.program.launch(special, compiled, entry.args, entry.seed, self._copies)
+
+    def _derivative_of(self, entry: Launched) -> Derivative:
+        """Return the derivative that loads what the launch has stored, if it is there; else the usual one."""
+        computing: Derivative = entry.special.derivative
+        loading: LoadingDerivative | None = None if self._is_to_save else computing.loading
+        if loading is None:
+            return computing
+        extents_of = self._stored.get(loading)
+        if extents_of is None:
+            extents_of = self._stored[loading] = extents(entry.special, loading.stored)
+        boxes = [box for e in extents_of if (box := e.box(entry.args)) is not None]
+        is_there = all(self._order.is_of(box, self._now) for box in boxes)
+        if len(boxes) < len(extents_of) or not is_there:
+            return computing
+        self._needed |= {f: f.versions for f, _ in boxes}
+        self.stored |= {f.versions: None for f, _ in boxes}
+        return loading
 
     def solve(self, entry: Replaced) -> None:
         """Run the adjoint of a solve, in Python."""

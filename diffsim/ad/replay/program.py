@@ -277,6 +277,7 @@ class Replay:
             changed = not self._reverse.valid or any(
                 v.latest > self._end for v in self._reverse.needed
             )
+            changed = changed or not all(v.is_complete for v in self._reverse.stored)
             # Which cells of sparse trees are active must not change in the middle either.
             changed = changed or any(v.latest > self._base for v in self._active)
             if changed or not native:

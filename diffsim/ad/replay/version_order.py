@@ -47,6 +47,11 @@ class VersionOrder:
         # `latest` first: most fields have not changed at all, and rows take a look-up.
         return v is not None and v.latest > since and v.changed(box[1], since)
 
+    def is_of(self, box: Box, reading: int) -> bool:
+        """Whether the last write to a box was the one at this reading."""
+        v = self.versions.get(box[0])
+        return v is not None and box[0].versions.is_complete and v.last(box[1]) == reading
+
     def part(self, box: Box) -> Part:
         """Return the versions of a box, for `restore`."""
         v = self.versions.get(box[0])

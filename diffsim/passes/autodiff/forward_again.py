@@ -53,6 +53,7 @@ from diffsim.passes.autodiff.skipped_iterations import (
     Replacing,
     replaced_values,
 )
+from diffsim.passes.kept.stored_values import Recomputed
 
 
 class ForwardAgain:
@@ -73,6 +74,7 @@ class ForwardAgain:
         checkpoints: how loops save; `loop_of`: whose saves a scratch holds.
         swept: loops within others, by the values that the forward sweeps of these bind in them.
         run: the iteration that is being emitted.
+        recomputed: what was computed again that the region has stored.
         logged: for loads whose element has changed since, the log that has the value, and where.
         scratch: copies of the region's own scratch; `scratch_grads`: the adjoints of what they hold.
     """
@@ -94,6 +96,7 @@ class ForwardAgain:
         self.finding = False
         self.lane: Value = Const(i64, 0)
         self.logged: dict[Load | Atomic, tuple[Mem, Value]] = {}
+        self.recomputed: list[Recomputed] = []
         self.scratch: dict[Mem, Mem] = {}
         self.scratch_grads: dict[Mem, Mem] = {}
 
@@ -132,6 +135,9 @@ class ForwardAgain:
                 # Stores to fields are not repeated, the primal made them; scratch is gone by now.
                 if s.mem.kind == "scratch":
                     b.store(self.scratch[s.mem], self.values(s.index), self.value(s.value))
+                else:
+                    made = self.value(s.value), s, self.values(s.index)
+                    self.recomputed.append(Recomputed(*made))
             elif isinstance(s, Atomic):
                 self._forward_atomic(s)
             elif isinstance(s, For):

@@ -53,6 +53,7 @@ from diffsim.passes.forms.task_versions import (
     targets_of_calls,
     with_versions,
 )
+from diffsim.passes.kept.stored_values import Loading, Recomputed, load_stored
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 
@@ -65,6 +66,8 @@ class Adjoint(NamedTuple):
         conditions: what must be so in a launch.
         primal: the kernel that these speak of.
         versions: memories of its own, which hold values only while it runs, and their gradients.
+        loading: the same adjoint, which loads what it may of what the launch has stored; None: that is no
+            gain.
     """
 
     ir: Kernel
@@ -72,6 +75,7 @@ class Adjoint(NamedTuple):
     conditions: tuple[LaunchCondition, ...]
     primal: Kernel
     versions: frozenset[Mem]
+    loading: Loading | None = None
 
 
 def reverse(
@@ -226,7 +230,13 @@ def _with_versions(
         )
         if not needed.between and not needed.logged:
             asked = made.kernel if new_version is None else kernel
-            return Adjoint(made.adjoint, needed.before, needed.conditions, asked, made.internal)
+            loading = None
+            # Versions and logs are of the adjoint's own, and no launch stores to them.
+            if made.kernel is asked and not (made.internal or how.again):
+                loading = load_stored(asked, made.adjoint, made.recomputed, needed.before)
+            return Adjoint(
+                made.adjoint, needed.before, needed.conditions, asked, made.internal, loading
+            )
         assert new_version is not None
         logged |= needed.logged
         divided |= dict.fromkeys(needed.between)
@@ -236,13 +246,16 @@ def _with_versions(
 class _Differentiated(NamedTuple):
     """A kernel as it was differentiated, its adjoint, and what derivatives flow through.
 
-    `internal`: memories of the adjoint's own.
+    Attributes:
+        internal: memories of the adjoint's own.
+        recomputed: what it computes again of what the kernel stores.
     """
 
     kernel: Kernel
     adjoint: Kernel
     activity: Activity
     internal: frozenset[Mem]
+    recomputed: list[Recomputed]
 
 
 def _differentiated(
@@ -268,7 +281,7 @@ def _differentiated(
         work.checkpoints = checkpoints
         adjoint = eliminate_dead_code(work.kernel(), internal)
     # The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
-    return _Differentiated(kernel, adjoint, activity, internal)
+    return _Differentiated(kernel, adjoint, activity, internal, work.recomputed)
 
 
 class _Reverser(Reverser):

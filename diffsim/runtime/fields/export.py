@@ -279,7 +279,7 @@ class SharedMemory:
             )
         self._exported = True
         session.with_grad.changes += 1  # a gradient's zeros may not last from now on
-        self.versions.may_be_nonzero()
+        self.versions.share()
         session.exported.add(self)  # launches look there for memory that arrays share
 
     def __dlpack__(

@@ -25,10 +25,12 @@ from diffsim.errors import (
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Atomic, Load, Mem, RngKey, Store
 from diffsim.ir.traversal import task_statements, uses
+from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.autodiff.activity import Activity, read_after_leak
 from diffsim.passes.autodiff.reverse import Adjoint
 from diffsim.passes.autodiff.split_tasks import with_advice
+from diffsim.passes.kept.stored_values import Loading
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable, same_error
 from diffsim.runtime.fields.adjoints import is_lent, make_dual
@@ -348,7 +350,40 @@ class Derivative:
     @locked_cached_property
     def launch(self) -> Callable[..., None]:
         """Its launch function: (args, since, seed), or (args, since, seed, cotangent)."""
+        return self.computing if self.loading is None else self.loading.launch
+
+    @locked_cached_property
+    def computing(self) -> Callable[..., None]:
+        """The launch function of the one that computes again all that it needs."""
         return launch_function.derivative(self)
+
+    def compute(self, *given: Any) -> None:
+        """Launch the one that computes again all that it needs."""
+        self.computing(*given)
+
+    @locked_cached_property
+    def loading(self) -> LoadingDerivative | None:
+        """The same, with loads of what the launch has stored; None: there is nothing to gain.
+
+        Variants that look at what is computed have none.
+        """
+        plain = self._origin is None and self.instrumentation is None and self.watch is None
+        if not plain or self.specialization.backend.name == "python":
+            return None
+        found = self._differentiated.loading
+        made = None if found is None else LoadingDerivative(self, found)
+        # Each of them is asked for: one that is not known would be loaded unasked.
+        return made if made is not None and made.knows_stores else None
+
+    @property
+    def stored(self) -> list[RegionAccess]:
+        """The stores of the launch whose values it loads."""
+        return []
+
+    @property
+    def usual(self) -> Derivative:
+        """The one that most launches run."""
+        return self.loading or self
 
     def refuse_stale(self, k: int, args: tuple[object, ...], since: int) -> None:
         """Raise the error for read number `k`, of a value that changed since the forward launch.
@@ -406,6 +441,51 @@ class Derivative:
         return error
 
 
+class LoadingDerivative(Derivative):
+    """A derivative that loads what its launch has stored, where the elements hold it still (docs/adr/0107).
+
+    They do if the last write to their part of the field was the launch itself, by the exact reading of its
+    clock. Where it was not, the derivative that computes is launched. What that one loads must be as it was
+    in either case, so that the same programs are refused.
+    """
+
+    def __init__(self, origin: Derivative, made: Loading) -> None:
+        super().__init__(origin.specialization, origin.mode, None, origin)
+        self._computing = origin
+        self._made_of = made
+
+    @property
+    def ir(self) -> nodes.Kernel:
+        return self._made_of.ir
+
+    @property
+    def accesses(self) -> AccessSummary:
+        return self._computing.accesses
+
+    @locked_cached_property
+    def stored(self) -> list[RegionAccess]:
+        # Several stores to one part of a field are asked once.
+        return list({(a.mem, a.slices): a for a in self._stores}.values())
+
+    @property
+    def _stores(self) -> list[RegionAccess]:
+        wanted = set(self._made_of.stores)
+        written = regions.writes(self._computing._differentiated.primal)
+        return [a for a in written if a.stmt in wanted]
+
+    @property
+    def knows_stores(self) -> bool:
+        """Whether it is known which parts of fields all that it loads is in."""
+        return {a.stmt for a in self._stores} == set(self._made_of.stores)
+
+    @locked_cached_property
+    def launch(self) -> Callable[..., None]:
+        return launch_function.derivative(self)
+
+    def compute(self, *given: Any) -> None:
+        self._computing.compute(*given)
+
+
 class AdjointWithTangents(Derivative):
     """The adjoint of a kernel, which computes the tangents of its gradients besides: second derivatives.
 
@@ -435,6 +515,7 @@ class AdjointWithTangents(Derivative):
             ir=tangent.ir,
             restored=made.restored | {duals[m] for m in made.restored if m in duals},
             versions=made.versions | {duals[m] for m in made.versions if m in duals},
+            loading=None,
         )
 
     def _version_duals(self, versions: frozenset[Mem]) -> dict[Mem, Mem]:

@@ -30,7 +30,12 @@ from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import Parameter, flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
 from diffsim.runtime.kernels.vector_arguments import numbers_of
-from diffsim.runtime.kernels.version_text import write_row_numbers, write_stamps, write_tests
+from diffsim.runtime.kernels.version_text import (
+    stored_text,
+    write_row_numbers,
+    write_stamps,
+    write_tests,
+)
 from diffsim.runtime.launch_text import Writer, tuple_text
 from diffsim.runtime.observe.profiler import ADJOINT, timer_of
 
@@ -418,7 +423,11 @@ def derivative(of: Derivative) -> Callable[..., None]:
     if params:
         w.emit(f"{tuple_text(params)} = $args")
     tested = () if of.checks is None else of.checks.tested
-    write_row_numbers(w, (*accesses.reads, *accesses.writes), tested)
+    write_row_numbers(w, (*accesses.reads, *accesses.writes, *of.stored), tested)
+    if of.stored:
+        # The elements that it loads may hold something else by now.
+        w.space["$compute"] = of.compute
+        w.emit(f"if not ({stored_text(w, of)}):", f"    return $compute({', '.join(w.params)})")
     guarded = of.returns_active or special.translation.uses_random or of.watch is not None
     plain = bound = None
     if not of.returns_active:

@@ -246,10 +246,23 @@ def write_tests(w: Writer, of: Derivative, bound: BoundFields | None) -> None:
 def _test_text(w: Writer, special: Specialization, a: RegionAccess) -> str:
     """Format the test whether what is loaded of a captured field was written since the launch."""
     versions = versions_of(a.mem)
-    v = w.use(versions, "v")
-    s = slice_along(a, versions.axis)
-    text = "None" if s is None else _row_text(s, versions, special)
-    if text is None and s is not None:
-        text = f"{v}.row_within({_bounds_text(s, special)})"
+    v, text = w.use(versions, "v"), _part_text(w, special, a)
     # `latest` first: one comparison settles the usual case that nothing has been written since.
     return f"{v}.latest > $since and {v}.changed({text}, $since)"
+
+
+def stored_text(w: Writer, of: Derivative) -> str:
+    """Format the test whether what a derivative loads is what its launch, at `$since`, has stored there."""
+    special = of.specialization
+    found = ((w.use(versions_of(a.mem), "v"), _part_text(w, special, a)) for a in of.stored)
+    return " and ".join(dict.fromkeys(f"{v}.are_of({part}, $since)" for v, part in found))
+
+
+def _part_text(w: Writer, special: Specialization, a: RegionAccess) -> str:
+    """Format the row of a captured field that an access stays within; None: there may be several."""
+    versions = versions_of(a.mem)
+    s = slice_along(a, versions.axis)
+    if s is None:
+        return "None"
+    row = _row_text(s, versions, special)
+    return f"{w.use(versions, 'v')}.row_within({_bounds_text(s, special)})" if row is None else row

@@ -49,6 +49,7 @@ class Versions:
         writers: the same for rows, as numbers of `names`; 0 is nobody.
         dirty: for a gradient: whether it may hold anything but zeros.
         cuts: for a gradient: its elements that belong to values which Python set in a tape's block.
+        is_complete: whether there is no write that they do not know of: other libraries see no memory of it.
         tracked: counts the calls of `track_rows`, for all fields.
     """
 
@@ -59,6 +60,7 @@ class Versions:
         "block",
         "cuts",
         "dirty",
+        "is_complete",
         "latest",
         "names",
         "rows",
@@ -77,6 +79,7 @@ class Versions:
         # Numbers in place of spans: a row needs four bytes for its writer. 0 is taken by "nobody".
         self.names: dict[Any, tuple[int, Any]] = {None: (0, None)}
         self.dirty = False
+        self.is_complete = True
         self.cuts: Cuts = None
 
     def track_rows(self, axis: int | None, size: int, block: int = 1) -> None:
@@ -192,6 +195,17 @@ class Versions:
     def may_be_nonzero(self) -> None:
         """Note that the elements may be anything from now on, though no write was seen."""
         self.dirty = True
+
+    def share(self) -> None:
+        """Note that other libraries may write to the elements at any time from now on."""
+        self.dirty, self.is_complete = True, False
+
+    def are_of(self, row: int | None, reading: int) -> bool:
+        """Return whether the last write to the row (None: to any part) was the one at this reading.
+
+        Then its elements hold what was written then: unlike `changed`, also if older ones were restored.
+        """
+        return self.is_complete and self.last(row) == reading
 
     def add_cut(self, elements: Any, cut: Cut) -> None:
         """Note that these elements belong to a value which Python set in a tape's block."""
