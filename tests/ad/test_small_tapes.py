@@ -15,6 +15,7 @@ import diffsim as ds
 from diffsim.ad.repeat import past
 from diffsim.ad.repeat import steady as past_of_steady
 from diffsim.ad.repeat.rewriting import Rewriting
+from diffsim.ad.replay import repeated_pass
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.replay.repeated_pass import RepeatedPass
 from diffsim.runtime.session import session
@@ -344,11 +345,26 @@ def test_zeros_have_signs(cpu, quick_code):
     def divide(a: ds.f64):
         loss[None] += x[None] / a
 
-    for a in [0.0] * 5 + [-0.0, 0.0, -0.0]:
+    for a in [0.0] * 5 + [-0.0, 0.0, -0.0, math.inf, math.inf, math.inf, 0.0, -0.0]:
         with ds.Tape(loss):
             for _ in range(24):
                 divide(a)
-        assert x.grad[None] == math.copysign(math.inf, a)
+        assert x.grad[None] == (math.copysign(math.inf, a) if a == 0 else 0)
+
+
+def test_the_same_arguments_are_compared_at_once(k, monkeypatch):
+    """Zeros among whole numbers are the same in each turn (floats: `test_zeros_have_signs`)."""
+    rows, write = [], repeated_pass._Row.write
+    monkeypatch.setattr(repeated_pass._Row, "write", lambda row, a: rows.append(a) or write(row, a))
+    for turn, a in enumerate([2.0] * 8):
+        rows.clear()
+        k.x[None] = 3.0
+        with ds.Tape(k.loss):
+            for _ in range(30):
+                k.square(a)
+            k.move(1, 0)
+        assert k.x.grad[None] == 180.0 * a
+        assert turn < 5 or rows == []
 
 
 @pytest.mark.parametrize("launches", [1, 30])

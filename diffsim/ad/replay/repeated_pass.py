@@ -80,7 +80,8 @@ class RepeatedPass:
             if row.whole is not None and row.whole(a) != row.whole(b):
                 return False
             row.write(a)
-            packed[k], changed = a, True
+            changed = changed or a != b  # not for zeros that stay
+            packed[k] = a
         if changed:
             self._has_zeros = None
         elif self._has_zeros is None:
