@@ -121,8 +121,7 @@ def _task(task: Task, has_masks: bool, *, few: bool) -> Task:
     if not (_ALWAYS or _could_pay(task, estimate, has_masks, few=few)) or not _is_legal(task):
         return task
     scalar, simd = estimate.block(task.body)
-    # The estimate is rough, so a gain must be clear. What loops cost that lanes run one after the other it
-    # counts on both sides.
+    # The estimate is rough, so a gain must be clear; loops by lane count on both sides.
     least = 1.0 if estimate.by_lane else 1.25
     if not _ALWAYS and scalar < least * simd:
         return task
