@@ -97,6 +97,7 @@ class Maker(programs.Maker):
                 self.loop,
                 self.spin,
                 self.store,
+                self.meet,
             )
             self.pick(*kinds)(depth)
 
@@ -163,6 +164,31 @@ class Maker(programs.Maker):
         self.inner(depth + 1)
         self.put(depth + 1, f"{name} = {name} * {self.expr(1)} + 0.6")
         self.scope.floats, self.scope.vecs = floats, vecs
+        self.scope.ints.remove(k)
+
+    def meet(self, depth):
+        """Candidates, of which a branch takes some: what is computed of all before is mostly for that."""
+        total, d, far = (f"q{next(self.names)}" for _ in range(3))
+        k = f"n{next(self.names)}"
+        self.put(depth, f"{total} = {self.number()}")
+        self.put(depth, f"for {k} in range({self.pick(2, 3)}):")
+        floats, vecs = list(self.scope.floats), list(self.scope.vecs)
+        self.scope.ints.append(k)
+        self.put(depth + 1, f"{d} = {self.leaf()} - {self.leaf()}")
+        inside = depth + 1
+        if self.r.random() < 0.4:
+            self.put(inside, f"if {self.condition()}:")
+            inside += 1
+        self.put(inside, f"{far} = ds.sqrt({d} * {d} + {self.pick('0.1', f'{self.leaf()} ** 2')})")
+        self.scope.floats += [total, d, far]
+        if self.r.random() < 0.3:
+            self.pick(self.local, self.change, self.store)(inside)
+        self.put(inside, f"if {far} < {self.number()}:")
+        self.put(inside + 1, f"{total} += {self.expr(1)} * {self.pick(d, far, f'{d} / {far}')}")
+        if self.r.random() < 0.3:
+            self.put(inside, "else:")
+            self.put(inside + 1, f"{total} -= {self.expr(1)} * {self.pick(d, far)}")
+        self.scope.floats, self.scope.vecs = [*floats, total], vecs
         self.scope.ints.remove(k)
 
     def inner(self, depth):

@@ -127,6 +127,53 @@ def test_loads_before_loops(cpu, quick_code):
     np.testing.assert_array_equal(y.to_numpy(), expected)
 
 
+def test_rows_of_other_steps_of_time(cpu, quick_code):
+    """Row t stays as it is while row t + 1 is stored; other accesses tell that both exist."""
+    x, v = ds.field(ds.f64, shape=(4, N)), ds.field(ds.f64, shape=(4, N))
+    w, y = ds.field(ds.f64, shape=(5, N)), ds.field(ds.f64, shape=N)
+    fields = dict(x=x, v=v, w=w)
+    start = {k: np.random.default_rng(2).normal(size=f.shape) for k, f in fields.items()}
+    for k, f in fields.items():
+        f.from_numpy(start[k])
+
+    @ds.kernel
+    def run(t: ds.i32, u: ds.i32):
+        for i in range(N):
+            total = 0.0 * x[t, i]
+            for k in range(3):
+                if (i + k) % 2 == 0:
+                    # x is known, v and w exist, of row u nobody knows; row 4 - t of w may be t + 1.
+                    total += x[t, i] + v[t, i] + w[t, i] * x[u, i] + w[4 - t, i]
+            v[t + 1, i] = total
+            w[t + 1, i] = 2.0 * total
+            x[t + 1, i] = total + y[i]
+
+    made = pipeline.run(run._only((0, 0)).ir, pipeline.LOWER, "scalar_replacement")
+
+    def loads(block, depth=0):
+        for s in block.stmts:
+            if isinstance(s, Load) and s.mem is not y:
+                yield f"{s.mem.name}{depth}"
+            for inner in blocks(s):
+                yield from loads(inner, depth + isinstance(s, For))
+
+    (task,) = made.tasks
+    assert sorted(loads(task.body)) == ["v0", "w0", "w1", "x0", "x1", "y0"]
+    for t, u in ((0, 3), (1, 2), (2, 0)):
+        run(t, u)
+        now = {k: a.copy() for k, a in start.items()}
+        total = np.zeros(N)
+        for i in range(N):
+            for k in range(3):
+                if (i + k) % 2 == 0:
+                    total[i] += start["x"][t, i] + start["v"][t, i]
+                    total[i] += start["w"][t, i] * start["x"][u, i] + start["w"][4 - t, i]
+        now["v"][t + 1], now["w"][t + 1], now["x"][t + 1] = total, 2 * total, total
+        for k, f in fields.items():
+            np.testing.assert_allclose(f.to_numpy(), now[k], rtol=1e-12)
+            f.from_numpy(start[k])
+
+
 def test_the_adjoint_of_an_unrolled_layer_adds_to_each_input_once(cpu, quick_code):
     w, x = ds.field(ds.f64, shape=(3, 4)), ds.field(ds.f64, shape=(N, 4), needs_grad=True)
     y = ds.field(ds.f64, shape=(N, 3), needs_grad=True)

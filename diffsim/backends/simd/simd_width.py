@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.simd.lookups import only_lookups
 from diffsim.ir.nodes import (
@@ -11,6 +13,7 @@ from diffsim.ir.nodes import (
     For,
     If,
     Let,
+    Load,
     Task,
     Value,
     While,
@@ -27,6 +30,8 @@ _ROW = 8
 """Accesses of a long row."""
 _IN_FLIGHT = 8
 """Operations that a processor has under way: two begin in a cycle, and take four."""
+_READ_AGAIN = 4
+"""Values that were loaded before a loop and take no registers in it: so few are operands in memory there."""
 _FUNCTION = 20
 """Operations that a function such as exp takes."""
 _SUM = 10
@@ -49,13 +54,14 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
                 bits = max(bits, v.type.scalar.bits)
     lanes = jit.vector_bits // bits
     spills = 1 if jit.vector_registers >= 32 else _SPILLS
-    fit = jit.vector_registers // _register_pressure(task.body, task.simd, spills)
+    loaded = {s.out for s in statements(task.body) if isinstance(s, Load)}
+    fit = jit.vector_registers // _register_pressure(task.body, task.simd, loaded, spills)
     if bits == 32 and only_lookups(task, jit):
         fit = 4
     elif _has_work_enough(task):
         fit = 1
     elif not task.by_lane and all(g.step is not None for g in task.neighbours):
-        pressure = _register_pressure(task.body, task.simd, 1)
+        pressure = _register_pressure(task.body, task.simd, loaded, 1)
         room = _MOST_SPILLED * jit.vector_registers // pressure
         fit = max(fit, min(room, _chains_at_once(task.body, task.simd)))
     lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
@@ -150,7 +156,9 @@ def _has_lists(task: Task) -> bool:
     )
 
 
-def _register_pressure(block: Block, wide: frozenset[Value], spills: int) -> int:
+def _register_pressure(
+    block: Block, wide: frozenset[Value], loaded: Container[Value], spills: int
+) -> int:
     """Return the most vectors live at once in any innermost loop of a block, or in a block without loops.
 
     Spills there cost the most: what is live across a loop without being used in it may be spilled around it.
@@ -161,10 +169,15 @@ def _register_pressure(block: Block, wide: frozenset[Value], spills: int) -> int
         most = _most_live(block, set(), wide)
     for s in block.stmts:
         most = max(
-            [most, *(_register_pressure(b, wide, spills) for b in blocks(s) if _has_loop(b))]
+            [
+                most,
+                *(_register_pressure(b, wide, loaded, spills) for b in blocks(s) if _has_loop(b)),
+            ]
         )
         if isinstance(s, (For, While)) and not _has_loop(s.body):
-            around = {v for v in free_values(s.body) if v in wide}.union(s.params)
+            used = [v for v in free_values(s.body) if v in wide]
+            few = sum(v in loaded for v in used) <= _READ_AGAIN
+            around = {v for v in used if not (few and v in loaded)}.union(s.params)
             branches = any(blocks(x) for x in s.body.stmts)
             most = max(most, _most_live(s.body, around, wide) // (spills if branches else 1))
     return most

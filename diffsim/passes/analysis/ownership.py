@@ -5,22 +5,48 @@ Lanes that exchange elements in pairs own them, too, if one lane of each pair is
     for i in x:
         if i ^ j > i:               or: if i & j == 0:
             ... x[i], x[i ^ j]
+
+Elements that no lane changes are steady (`SteadyElements`). A program that keeps a row for each step of time
+loads one and stores another:
+
+    x[t + 1, i] = x[t, i] + ...      no store reaches row t: x[t, i] is the same from start to end
+    v.grad[t, i] += ...              so row t and element i of v exist, which has the same shape
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from diffsim.ir.nodes import LEAVES, Atomic, Const, Mem, RngKey, Store, Task, Value
-from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    Load,
+    Mem,
+    RngKey,
+    Store,
+    Task,
+    Value,
+)
+from diffsim.ir.traversal import task_statements
+from diffsim.passes.analysis.affine import ANY, Offset, affine_forms, element_of, task_definitions
 from diffsim.passes.analysis.counted_loops import implied
-from diffsim.passes.analysis.dependence import Access, accesses_of
+from diffsim.passes.analysis.dependence import Access, accesses_of, distances
+from diffsim.passes.analysis.divergence import is_steady
 from diffsim.passes.analysis.once import once
 from diffsim.passes.analysis.path_conditions import NO_PATH, paths
 from diffsim.passes.analysis.regions import Region, RegionMap, region_of_index
 
 AxisPositions = tuple[frozenset[tuple[int, int]], ...]
 """For each axis of a task: where in an index it is, and which constant is added to it there."""
+Index = frozenset[tuple[Value | None, int]] | Offset
+"""An index along one axis: an affine form, or a value plus a constant. Equal ones are the same number."""
+Element = tuple[Index, ...]
+_MOST_PAIRS = 64
+"""Loaded and written elements of one memory that the dependence test is asked about."""
 
 
 class Ownership:
@@ -194,3 +220,85 @@ class Pairs:
 def pairs_of(task: Task) -> Pairs:
     """Return the positions for pairs of lanes in the accesses of a task."""
     return Pairs(task)
+
+
+class SteadyElements:
+    """Facts about the elements that a task loads.
+
+    Attributes:
+        extents: indices that are known to be below a number, and not below 0, in the block that is looked at.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._forms = affine_forms(task)
+        self._defs = task_definitions(task)
+        found = list(task_statements(task))
+        # A check that fails keeps the lane from what comes after it.
+        self._has_checks = any(isinstance(s, Check) for s in found)
+        self._folded = {mem for _, mem, _ in task.reductions}
+        self._writes: dict[Mem, dict[Element, Store | Atomic]] = {}
+        for s in found:
+            if isinstance(s, (Store, Atomic)):
+                self._writes.setdefault(s.mem, {}).setdefault(self._place(s), s)
+        self._pairs = Counter[Mem]()
+        self._known: dict[tuple[Mem, Element], bool] = {}
+        self.extents: dict[Index, int] = {}
+
+    def element(self, s: Access) -> Element:
+        """Return the index of an access, along all axes and of its component."""
+        forms = [self._forms.form(i) for i in s.index]
+        others = element_of(s.index, self._defs)
+        return tuple(
+            [o if f is None else frozenset(f.items()) for f, o in zip(forms, others, strict=True)]
+        )
+
+    def _place(self, s: Access) -> Element:
+        """Return the same without the component."""
+        return self.element(s)[: s.mem.rank]
+
+    def is_steady(self, s: Load) -> bool:
+        """Whether an element is the same from the start of the task to its end."""
+        mem = s.mem
+        if is_steady(self._task, mem):
+            return True
+        if mem.kind == "scratch" or mem in self._folded:
+            return False
+        key = mem, self._place(s)
+        if key not in self._known:
+            writes = self._writes[mem].values()
+            self._pairs[mem] += len(writes)
+            self._known[key] = self._pairs[mem] <= _MOST_PAIRS and all(
+                distances(self._task, s, w, guarded=False).never for w in writes
+            )
+        return self._known[key]
+
+    def enter(self, block: Block) -> dict[Index, int]:
+        """Note what the accesses that a block always makes say of indices; return what was known before."""
+        before = self.extents
+        found = [s for s in block.stmts if isinstance(s, Access) and _has_shape(s.mem)]
+        if found and not self._has_checks:
+            self.extents = dict(before)
+            for s in found:
+                assert s.mem.shape is not None
+                for i, extent in zip(self.element(s), s.mem.shape, strict=False):
+                    self.extents[i] = min(extent, self.extents.get(i, extent))
+        return before
+
+    def exists(self, s: Load) -> bool:
+        """Whether an element is there in all iterations of all lanes, also where a branch leaves it out."""
+        mem = s.mem
+        if not _has_shape(mem):
+            return False
+        assert mem.shape is not None
+        extents = (*mem.shape, *mem.dtype.shape)
+        for v, i, extent in zip(s.index, self.element(s), extents, strict=True):
+            form = self._forms.form(v)
+            least, most = ANY if form is None else self._forms.interval(form)
+            if not 0 <= least <= most < extent and self.extents.get(i, extent + 1) > extent:
+                return False
+        return True
+
+
+def _has_shape(mem: Mem) -> bool:
+    return mem.shape is not None and mem.place is None and mem.level is None

@@ -18,12 +18,14 @@ dead code: a loop whose adjoint does not read the carried values (any linear sum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from diffsim.errors import AutodiffError
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    LEAVES,
     Alloca,
     Atomic,
     Block,
@@ -51,7 +53,14 @@ from diffsim.passes.analysis.affine import updated_element
 from diffsim.passes.autodiff.custom_calls import AdjointCopier
 from diffsim.passes.autodiff.forward_again import ForwardAgain
 from diffsim.passes.autodiff.loop_checkpoints import Run, downwards, index_hint
-from diffsim.passes.autodiff.skipped_iterations import CUTTING, LastReplaced, skip_where_zero
+from diffsim.passes.autodiff.skipped_iterations import (
+    CUTTING,
+    Before,
+    LastReplaced,
+    followers,
+    pay,
+    skip_where_zero,
+)
 
 Adjoints = dict[Value, Value]
 
@@ -61,11 +70,14 @@ class Reverser(ForwardAgain):
 
     Attributes:
         cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).
+        axes: of the task; `loops`: how many are around what is emitted.
     """
 
     def __init__(self, builder: Builder, active: set[Value], *, is_inner: bool = False) -> None:
         super().__init__(builder, active, is_inner=is_inner)
         builder.cut = self.cut = set[Value]()
+        self.axes: tuple[Value, ...] = ()
+        self.loops = 0
 
     def grad(self, mem: Mem) -> Mem | None:
         """Return the memory of the gradient of what is stored in a memory."""
@@ -89,11 +101,16 @@ class Reverser(ForwardAgain):
         if is_cut:
             self.cut.add(g)
 
-    def backward(self, block: Block, adj: Adjoints) -> None:
-        """Emit the adjoint of a block whose forward code was emitted into the same block before."""
-        b = self.builder
-        for s in reversed(block.stmts):
+    def backward(self, block: Block, adj: Adjoints, around: Before | None = None) -> None:
+        """Emit the adjoint of a block whose forward code was emitted into the same block before.
+
+        `around`: what comes before the branch that it is a side of.
+        """
+        b, done = self.builder, set[Stmt]()
+        for k, s in reversed(tuple(enumerate(block.stmts))):
             b.span = s.span
+            if s in done:
+                continue
             if isinstance(s, Let):
                 self._let(s, adj)
             elif isinstance(s, Load):
@@ -101,7 +118,7 @@ class Reverser(ForwardAgain):
             elif isinstance(s, (Store, Atomic)):
                 self._write(s, adj)
             elif isinstance(s, If):
-                self._if(s, adj)
+                self._if(s, adj, Before(block, k, done, (), around))
             elif isinstance(s, (For, While)):
                 self._loop(s, adj)
             elif isinstance(s, CustomCall):
@@ -201,21 +218,22 @@ class Reverser(ForwardAgain):
         b.add(If(won, Block(stmts, (taken,)), Block([], (nothing,)), (g,), s.span))
         self.add(adj, s.value, g)
 
-    def _if(self, s: If, adj: Adjoints) -> None:
+    def _if(self, s: If, adj: Adjoints, before: Before) -> None:
         """Emit the adjoint of a branch, whose results are contributions to values from outside."""
         b = self.builder
         # The adjoint of a branch is a branch on the same condition: the one not taken contributes 0.
         incoming = [(k, adj.pop(out)) for k, out in enumerate(s.outs) if out in adj]
         sides: list[tuple[list[Stmt], Adjoints]] = []
-        for side in (s.then, s.orelse):
+        for side, other in ((s.then, s.orelse), (s.orelse, s.then)):
             inner: Adjoints = {}
             with b.block() as stmts:
                 self.forward(side, save=True)
                 b.span = s.span
                 for k, g in incoming:
                     self.add(inner, side.yields[k], g)
-                self.backward(side, inner)
+                self.backward(side, inner, before._replace(others=(adj, free_values(other))))
             sides.append((stmts, inner))
+        self._followers(sides, adj, before)
         (then, then_adj), (orelse, else_adj) = sides
         targets = [*then_adj, *(v for v in else_adj if v not in then_adj)]
         outs = tuple(derivative_of(v, "adj") for v in targets)
@@ -234,6 +252,37 @@ class Reverser(ForwardAgain):
             if any(v not in side or side[v] in self.cut for side in (then_adj, else_adj)):
                 self.cut.add(g)
             self.add(adj, v, g)
+
+    def _followers(
+        self, sides: Sequence[tuple[list[Stmt], Adjoints]], adj: Adjoints, before: Before
+    ) -> None:
+        """Emit into the sides of a branch the adjoints of statements before it that are 0 elsewhere."""
+        b = self.builder
+        # Where the adjoint will be differentiated itself, it stays as it is written down.
+        if b.is_inner:
+            return
+        for (stmts, inner), (_, other) in (sides, sides[::-1]):
+            found = followers(before, inner, (adj, other), self.active)
+            if not pay(
+                [x for x, _ in found], in_loop=self.loops > 0, is_anywhere=self._is_anywhere
+            ):
+                continue
+            with b.block() as more:
+                for x, done in found:
+                    b.span = x.span
+                    done.add(x)
+                    if isinstance(x, Let):
+                        self._let(x, inner)
+                    else:
+                        self._load(x, inner)
+            stmts += more
+
+    def _is_anywhere(self, v: Value) -> bool:
+        """Whether an index is loaded, or found by a branch or loop."""
+        let = self.defs.get(v)
+        if let is None:
+            return not isinstance(v, LEAVES) and v not in self.axes
+        return any(map(self._is_anywhere, let.args))
 
     def _custom(self, s: CustomCall, adj: Adjoints) -> None:
         """Emit the user's rule for a call, or the adjoint of its body if there is none."""
@@ -310,6 +359,14 @@ class Reverser(ForwardAgain):
         into = [*(s.inits[k] for k in last.positions), *outer]
         for v, g in zip(into, outs, strict=True):
             self.add(adj, v, g)
+
+    @contextlib.contextmanager
+    def _in_loop(self) -> Iterator[None]:
+        self.loops += 1
+        try:
+            yield
+        finally:
+            self.loops -= 1
 
     def _segments_back(
         self,
@@ -392,7 +449,7 @@ class Reverser(ForwardAgain):
         given = dict(zip(names, flowing, strict=True))
         # Inner loops that have not saved for all iterations do so here, into scratch whose lifetime is this
         # block: memory for nested loops adds up instead of multiplying (docs/adr/0003).
-        with self._in_run(run):
+        with self._in_run(run), self._in_loop():
             self.forward(s.body, save=True)
             b.span = s.span
             carried = [k for k, p in enumerate(s.params) if p in given]

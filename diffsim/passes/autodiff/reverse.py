@@ -355,6 +355,7 @@ class _Reverser(Reverser):
             # Copies are filled where they are used, so that tasks share them.
             before += [replay(t, self.versions) for t in log.copies]
         bounds, axes = self._enter(task)
+        self.axes = task.axes
         with self.builder.block() as stmts:
             self.lane = self._lane(task, axes)
             # Lanes of a parallel loop are independent (`access_rules` refuses others), so the adjoint

@@ -11,11 +11,20 @@ of the statements before it would add is then 0, since it is linear.
   back to the last iteration that replaced it, and to no other. So the forward code notes which one that was
   and what it started from, instead of saving what all of them start from, and the adjoint is that of one
   iteration (`replaced_values`, `Noting`; docs/adr/0071).
+- A statement before a branch whose value only one side of it uses has its adjoint on that side
+  (`followers`; docs/adr/0107):
+
+    d = x[j] - x[i]                          if near {
+    near = norm(d) < reach                     ... adjoint of the force
+    if near { force(d) }               ->      d.adj; x.grad[j] += d.adj; x.grad[i] -= d.adj
+                                             }
+
+  An addition to a gradient changes places with others, but not with the adjoint of a store to the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -27,10 +36,13 @@ from diffsim.ir.nodes import (
     Block,
     Check,
     Const,
+    CustomCall,
     For,
     If,
+    InlineLLVM,
     Let,
     Load,
+    Mem,
     Print,
     Stmt,
     Store,
@@ -38,7 +50,8 @@ from diffsim.ir.nodes import (
     While,
     zero,
 )
-from diffsim.ir.traversal import statements
+from diffsim.ir.op import Math, Zero
+from diffsim.ir.traversal import blocks, free_values, statements, uses
 from diffsim.ir.types import bool_
 from diffsim.passes.analysis.counted_loops import most_iterations
 
@@ -375,3 +388,110 @@ class Noting:
         if s.op is ops.select:
             return args[0]
         return self.b.named("le" if s.op is ops.minimum else "ge", *args)
+
+
+# ---- statements whose adjoint follows a branch
+
+_SLOW = ("div", "sqrt", "rsqrt")
+_FARTHEST = 256
+"""Statements before a branch that may follow it, so that time grows with the program."""
+
+
+class Before(NamedTuple):
+    """The statements of a block before a branch.
+
+    Attributes:
+        block: the block; `end`: the place of the branch in it.
+        done: its statements whose adjoint has been emitted.
+        others: what holds values that get an adjoint elsewhere than on the side that is looked at.
+        around: the same of the branch that this block is a side of.
+    """
+
+    block: Block
+    end: int
+    done: set[Stmt]
+    others: tuple[Container[Value], ...]
+    around: Before | None
+
+    def nested(self) -> Iterator[Before]:
+        """Yield it and those around it."""
+        now: Before | None = self
+        while now is not None:
+            yield now
+            now = now.around
+
+    def backwards(self) -> Iterator[tuple[Stmt, set[Stmt]]]:
+        """Yield the statements whose adjoints are to come, next first, each with where to note it is done."""
+        for b in self.nested():
+            first = max(b.end - _FARTHEST, 0)
+            for s in reversed(b.block.stmts[first : b.end]):
+                if s not in b.done:
+                    yield s, b.done
+            if first:
+                return
+
+
+def followers(
+    before: Before, mine: Iterable[Value], others: tuple[Container[Value], ...], active: set[Value]
+) -> list[tuple[Let | Load, set[Stmt]]]:
+    """Return the statements before a branch whose adjoints come from one side of it alone, last one first.
+
+    Args:
+        before: what comes before the branch, and before those that it is in.
+        mine: the values that this side gives an adjoint to.
+        others: what holds those that get one from elsewhere in its block.
+        active: the values that derivatives flow through.
+    """
+    elsewhere = (*others, *(x for b in before.nested() for x in b.others))
+    inside, outside = set(mine), set[Value]()
+    written: set[Mem] = set()
+    found: list[tuple[Let | Load, set[Stmt]]] = []
+    for s, done in before.backwards():
+        if isinstance(s, (CustomCall, InlineLLVM)):
+            break  # what it does to gradients is the user's
+        if isinstance(s, (Let, Load)):
+            if s.out not in inside and s.out not in outside:
+                if any(s.out in values for values in elsewhere):
+                    outside.update(_differentiated(s, active))
+                continue
+            follows = s.out not in outside and not any(s.out in values for values in elsewhere)
+            if follows and (isinstance(s, Let) or (s.mem not in written and _is_shared(s.mem))):
+                found.append((s, done))
+                inside.update(_differentiated(s, active))
+            else:
+                outside.update(_differentiated(s, active))
+            continue
+        # Whatever flows into other statements, flows out of them anywhere.
+        outside.update(v for v in uses(s) if v in active)
+        for b in blocks(s):
+            outside.update(v for v in free_values(b) if v in active)
+        written.update(x.mem for x in statements(Block([s])) if isinstance(x, (Store, Atomic)))
+    return found
+
+
+def pay(
+    found: Sequence[Let | Load], *, in_loop: bool, is_anywhere: Callable[[Value], bool]
+) -> bool:
+    """Whether adjoints should follow the branch: many iterations do without them.
+
+    Out of loops an addition to an element beside those of other lanes is one of a whole vector.
+    """
+    loads = [s for s in found if isinstance(s, Load)]
+    if in_loop:
+        return bool(loads) or any(_is_slow(s) for s in found)
+    return any(is_anywhere(i) for s in loads for i in s.index)
+
+
+def _is_shared(mem: Mem) -> bool:
+    return mem.kind in ("field", "array")
+
+
+def _differentiated(s: Let | Load, active: set[Value]) -> list[Value]:
+    """Return the values that the adjoint of a statement adds to."""
+    if isinstance(s, Load):
+        return []
+    return [a for k, a in enumerate(s.args) if a in active and not isinstance(s.op.rule(k), Zero)]
+
+
+def _is_slow(s: Let | Load) -> bool:
+    return isinstance(s, Let) and (s.op.name in _SLOW or isinstance(s.op.lowering, Math))

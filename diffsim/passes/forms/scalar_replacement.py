@@ -10,9 +10,9 @@ access has become many instructions, or not at all where lanes are vectors.
     exclusive_add g[%i, 0], %d                %u = add %t, %d
                                               store g[%i, 0], %u
 
-What a task only reads is loaded once for all of a lane: blocks inside know what the blocks around them have
-loaded, and an element that a loop does not choose is loaded before the loop. LLVM does not find these where
-lanes are vectors, whose loads in branches and loops are under masks.
+An element that a task does not change is loaded once for all of a lane: blocks inside know what the blocks
+around them have loaded, and an element that a loop does not choose is loaded before the loop. LLVM does not
+find these where lanes are vectors, whose loads in branches and loops are under masks.
 
 Assumes scalar IR with exclusive atomics marked. Promises: the same operations in the same order on each
 element; no element is loaded that may not exist; time linear in the size of the kernel, times the depth of
@@ -37,22 +37,14 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.ops.table import add
 from diffsim.ir.traversal import Rewriter, bound_in, statements
-from diffsim.passes.analysis.affine import (
-    ANY,
-    Offset,
-    affine_forms,
-    element_of,
-    task_definitions,
-)
-from diffsim.passes.analysis.divergence import is_steady
+from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.passes.analysis.ownership import Element, SteadyElements
 
 Access = Load | Store | Atomic
 Bases = tuple[Value | None, ...]
 Shifts = tuple[int, ...]
 Place = tuple[Bases, Shifts]
 """An element's index, values plus constants: with the same values and other constants it is another one."""
-Element = tuple[frozenset[tuple[Value | None, int]] | Offset, ...]
-"""The same: equal ones are the same element, and nothing is known of others."""
 
 
 def replace_by_values(kernel: Kernel) -> Kernel:
@@ -128,22 +120,22 @@ class _Replacement(Rewriter):
         super().__init__()
         self.task = task
         self.defs = task_definitions(task)
-        self.forms = affine_forms(task)
+        self.elements = SteadyElements(task)
         self.places = places
         self.known: dict[Mem, tuple[Bases, dict[Shifts, Value]]] = {}
         """Values that loads of each memory have found since its last write, for the latest bases."""
         self.steady: dict[tuple[Mem, Element], Value] = {}
-        """Elements, in this block and those around it, of memories that the task does not write."""
+        """Elements, in this block and those around it, that the task does not write."""
         self.sums: dict[Atomic, _Sums] = {}
 
     def block(self, b: Block) -> Block:
         # Nothing else that is known is taken into a block, or out of it: a loop's body may have changed it
         # before, and a branch may not run.
         around, self.known = self.known, {}
-        outside = len(self.steady)
+        outside, extents = len(self.steady), self.elements.enter(b)
         self.sums |= _sums(b, self.places)
         copy = super().block(b)
-        self.known = around
+        self.known, self.elements.extents = around, extents
         while len(self.steady) > outside:
             self.steady.popitem()
         return copy
@@ -168,11 +160,11 @@ class _Replacement(Rewriter):
         inside = bound_in(loop) if found else set()
         made: list[Stmt] = []
         for x in found:
-            element = self.element(x)
+            element = self.elements.element(x)
             fixed = all(
                 isinstance(i, frozenset) and inside.isdisjoint(v for v, _ in i) for i in element
             )
-            if fixed and (x.mem, element) not in self.steady and self.exists(x):
+            if fixed and (x.mem, element) not in self.steady and self.elements.exists(x):
                 index = tuple([self.before(i, inside, made) for i in x.index])
                 loaded = self.steady[x.mem, element] = Value(x.out.type, x.out.hint)
                 made.append(Load(loaded, x.mem, index, x.span, x.origin))
@@ -189,32 +181,12 @@ class _Replacement(Rewriter):
         return copy
 
     def is_steady(self, s: Load) -> bool:
-        return s in self.places and is_steady(self.task, s.mem)
-
-    def element(self, s: Load) -> Element:
-        """Return the index of a load: affine forms, or values plus constants."""
-        forms = [self.forms.form(i) for i in s.index]
-        others = zip(*self.places[s], strict=True)
-        return tuple(
-            [o if f is None else frozenset(f.items()) for f, o in zip(forms, others, strict=True)]
-        )
-
-    def exists(self, s: Load) -> bool:
-        """Whether an element is there in all iterations of all lanes, also where a branch leaves it out."""
-        mem = s.mem
-        if mem.shape is None or mem.place is not None or mem.level is not None:
-            return False
-        for i, extent in zip(s.index, (*mem.shape, *mem.dtype.shape), strict=True):
-            form = self.forms.form(i)
-            least, most = ANY if form is None else self.forms.interval(form)
-            if not 0 <= least <= most < extent:
-                return False
-        return True
+        return s in self.places and self.elements.is_steady(s)
 
     def load(self, s: Load) -> list[Stmt]:
         """Return the copy of a load; nothing where the element is known."""
         if self.is_steady(s):
-            key = s.mem, self.element(s)
+            key = s.mem, self.elements.element(s)
             if key in self.steady:
                 self.env[s.out] = self.steady[key]
                 return []
