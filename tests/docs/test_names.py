@@ -28,6 +28,11 @@ def test_files_are_there(page):
     assert [t for t in paths if not any((folder / t).is_file() for folder in FOLDERS)] == []
 
 
+def test_decisions_have_numbers_of_their_own():
+    numbers = [page.name[:4] for page in (ROOT / "docs/adr").glob("[0-9]*.md")]
+    assert len(numbers) == len(set(numbers))
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/adr").glob("*.md")), ids=lambda p: p.name)
 def test_classes_are_there(page):
     named = [re.fullmatch(r"([A-Z][a-z][A-Za-z]*)(?:\.(\w+))?", t) for t in quoted(page)]

@@ -12,7 +12,7 @@ of the statements before it would add is then 0, since it is linear.
   and what it started from, instead of saving what all of them start from, and the adjoint is that of one
   iteration (`replaced_values`, `Noting`; docs/adr/0071).
 - A statement before a branch whose value only one side of it uses has its adjoint on that side
-  (`followers`; docs/adr/0107):
+  (`followers`; docs/adr/0110):
 
     d = x[j] - x[i]                          if near {
     near = norm(d) < reach                     ... adjoint of the force

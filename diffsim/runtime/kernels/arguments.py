@@ -543,7 +543,9 @@ def with_shapes(
     for found in (exact, made):
         if (*key, *found) in compiled:
             return found
-    if not alike and session.backend.knows_shapes and not any(0 in a.shape for a in arrays):
+    # Not with `deterministic=True`: bits would depend on which of a program's shapes came first.
+    is_exact = session.backend.knows_shapes and not session.options.deterministic
+    if is_exact and not alike and not any(0 in a.shape for a in arrays):
         return exact
     return made if len(alike) < _MOST_SHAPES else kinds
 
