@@ -15,6 +15,8 @@ RNG = np.random.default_rng(11)
 
 @pytest.fixture(autouse=True)
 def _f64(quick_code):
+    global RNG
+    RNG = np.random.default_rng(11)  # the same matrices for a test, whichever ran before it
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     yield
     ds.reset()

@@ -254,9 +254,10 @@ class FakeDriver:
 
     def at(self, address, nbytes):
         """The address, if the bytes there belong to one allocation."""
-        k = bisect.bisect_right(self.starts, address) - 1
+        starts = self.starts.copy()  # other threads allocate and free
+        k = bisect.bisect_right(starts, address) - 1
         assert k >= 0, f"{address:#x} is not on the device"
-        start = self.starts[k]
+        start = starts[k]
         assert address + nbytes <= start + len(self.memories[start]), "beyond an allocation's end"
         return address
 

@@ -51,7 +51,7 @@ from diffsim.ir.nodes import (
     zero,
 )
 from diffsim.ir.op import Math, Zero
-from diffsim.ir.traversal import blocks, free_values, statements, uses
+from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 from diffsim.ir.types import bool_
 from diffsim.passes.analysis.counted_loops import most_iterations
 
@@ -444,11 +444,14 @@ def followers(
     """
     elsewhere = (*others, *(x for b in before.nested() for x in b.others))
     inside, outside = set(mine), set[Value]()
+    bound_before = set(inside)  # those of this side whose statement is still to come
     written: set[Mem] = set()
     found: list[tuple[Let | Load, set[Stmt]]] = []
     for s, done in before.backwards():
-        if isinstance(s, (CustomCall, InlineLLVM)):
-            break  # what it does to gradients is the user's
+        # The statements before the last one that counts are not looked at for each branch.
+        if not bound_before or isinstance(s, (CustomCall, InlineLLVM)):
+            break  # what the latter do to gradients is the user's
+        bound_before.difference_update(outs(s))
         if isinstance(s, (Let, Load)):
             if s.out not in inside and s.out not in outside:
                 if any(s.out in values for values in elsewhere):
@@ -457,7 +460,9 @@ def followers(
             follows = s.out not in outside and not any(s.out in values for values in elsewhere)
             if follows and (isinstance(s, Let) or (s.mem not in written and _is_shared(s.mem))):
                 found.append((s, done))
-                inside.update(_differentiated(s, active))
+                inputs = _differentiated(s, active)
+                inside.update(inputs)
+                bound_before.update(inputs)
             else:
                 outside.update(_differentiated(s, active))
             continue
