@@ -15,6 +15,7 @@ import diffsim as ds
 from diffsim.ad.repeat import past
 from diffsim.ad.repeat import steady as past_of_steady
 from diffsim.ad.repeat.rewriting import Rewriting
+from diffsim.ad.repeat.variant import Variant
 from diffsim.ad.replay import repeated_pass
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.replay.repeated_pass import RepeatedPass
@@ -500,6 +501,26 @@ def test_lengths_that_differ(k, least):
 
     # Three lengths; the second recording finds nothing, and each is recorded once.
     assert known_as_steady(30, turn, slope) == 26
+
+
+def test_a_program_that_is_not_gone_on_with_keeps_nothing_alive(k, monkeypatch):
+    def turn(times):
+        with ds.Tape(k.loss):
+            k.square(2.0)
+            for _ in range(times):
+                k.weigh(0)
+
+    for _ in range(6):
+        turn(0)
+        turn(1)
+    turn(0)
+    # Arguments decide: the block begins as the second program did, and is a third one.
+    monkeypatch.setattr(Variant, "take_over", lambda *_: False)
+    turn(2)
+    assert k.x.grad[None] == 4 * k.x[None]
+    (line,) = past_of_steady._waiting.values()
+    assert len(line.variants) == 3
+    assert not any(variant.is_held for variant in line.variants)
 
 
 def test_steady_tapes_without_a_loss(k):

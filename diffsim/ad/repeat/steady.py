@@ -187,9 +187,12 @@ class Steady(Folded):
 
     def _hold(self, variant: Variant) -> bool:
         """Keep kernels and fields of a variant alive from here on; returns whether all are still there."""
-        if not variant.is_held and not variant.hold():
+        if variant.is_held:
+            return True
+        if not variant.hold():
             self.remove(variant)
             return False
+        self._used.append(variant)  # also if the block does not go on with it
         return True
 
     # ---- the block

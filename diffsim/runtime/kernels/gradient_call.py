@@ -439,6 +439,8 @@ class GradKernel(metaclass=PublicNames):
     def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
         """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s.
 
+        It computes its forward values again; a launch may run one that loads what the kernel has stored.
+
         Example:
             x = ds.field(ds.f32, shape=(), needs_grad=True)
             y = ds.field(ds.f32, shape=(), needs_grad=True)
