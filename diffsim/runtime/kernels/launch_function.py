@@ -23,13 +23,13 @@ from diffsim.runtime.binding.plain_calls import (
     write_only_if_unfit,
     write_refusal,
 )
+from diffsim.runtime.binding.vector_arguments import numbers_of
 from diffsim.runtime.executable import Executable, PlainCall
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import Parameter, flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
-from diffsim.runtime.kernels.vector_arguments import numbers_of
 from diffsim.runtime.kernels.version_text import (
     stored_text,
     write_row_numbers,

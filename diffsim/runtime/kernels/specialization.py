@@ -54,7 +54,7 @@ from diffsim.runtime.observe.profiler import FORWARD, TANGENT, compiling
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
-    from diffsim.runtime.kernels.kernel import Kernel
+    from diffsim.runtime.kernels.kernel_template import KernelTemplate
 
 
 class Specialization:
@@ -82,7 +82,7 @@ class Specialization:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelTemplate,
         key: tuple[object, ...],
         translation: Translation,
         ir: nodes.Kernel,

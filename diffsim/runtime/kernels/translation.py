@@ -1,6 +1,6 @@
 """Makes a specialization of a kernel: binds its parameters, translates it and prepares its IR.
 
-Called once for each combination of compiled-in arguments and kinds of arrays (`Kernel.specialize`).
+Called once for each combination of compiled-in arguments and kinds of arrays (`KernelTemplate.specialize`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from diffsim.runtime.translated.kept_translations import Place
 from diffsim.runtime.variable_names import lasting_name_of
 
 if TYPE_CHECKING:
-    from diffsim.runtime.kernels.kernel import Kernel
+    from diffsim.runtime.kernels.kernel_template import KernelTemplate
 
 
 def translate(
-    kernel: Kernel,
+    kernel: KernelTemplate,
     args: tuple[Any, ...],
     kinds: list[ArrayKind],
     key: tuple[Any, ...],
@@ -129,7 +129,7 @@ def translate(
 
 
 def _translated(
-    kernel: Kernel,
+    kernel: KernelTemplate,
     bindings: dict[str, Any],
     args: tuple[Arg, ...],
     given: dict[Arg, Mem],

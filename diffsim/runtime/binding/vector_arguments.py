@@ -1,21 +1,24 @@
 """Vectors and matrices among the arguments of a launch, flattened without asking twice.
 
-`flatten` (`arguments.py`) takes whatever stands for a vector, and says what is wrong with it. Nearly all
-launches are given a `ds.Vector`, an array or a list of floats: these are rounded and flattened here, together
-with floats and whole numbers beside them, in a fifth of the time. For anything else the answer is None.
+`flatten` (`kernels/arguments.py`) takes whatever stands for a vector, and says what is wrong with it. Nearly
+all launches are given a `ds.Vector`, an array or a list of floats: these are rounded and flattened here,
+together with floats and whole numbers beside them, in a fifth of the time. For anything else the answer is
+None.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diffsim.ir.types import ScalarType, f32, f64, size_of
 from diffsim.lang.types.matrix import Matrix
-from diffsim.runtime.kernels.arguments import Parameter
+
+if TYPE_CHECKING:
+    Parameter = Any  # of a room above this one: runtime/kernels/arguments.Parameter
 
 Numbers = Callable[[Any], Sequence[Any] | None]
 _FLOATS = frozenset("fd")  # NumPy's characters for f32 and f64
