@@ -484,6 +484,27 @@ def test_parameters_may_have_any_name(cpu):
     assert f(1, 2, 3, 4, 5) == 54321
 
 
+def test_whole_fields_that_are_parameters_are_filled(cpu):
+    """As fields are that a kernel names itself, under Taichi's name for the number, too."""
+    ds = cpu
+    x, v = ds.field(ds.f64, (2, 3)), ds.Vector.field(2, ds.f64, 3)
+
+    @ds.func
+    def refill(a: ds.template(), number):
+        a.fill(number)
+
+    @ds.kernel
+    def clear(a: ds.template(), number: ds.f64):
+        a.fill(val=number)
+        refill(v, [number, 2.0])
+
+    clear(x, 3.0)
+    assert x.to_numpy().tolist() == [[3.0] * 3] * 2
+    assert v.to_numpy().tolist() == [[3.0, 2.0]] * 3
+    clear(v, 1.0)
+    assert v.to_numpy().tolist() == [[1.0, 2.0]] * 3
+
+
 def test_functions_without_a_decorator_are_funcs(cpu):
     ds = cpu
     x, loss = (ds.field(ds.f64, shape, needs_grad=True) for shape in (4, ()))

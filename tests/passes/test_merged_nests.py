@@ -16,7 +16,8 @@ def fields(cpu):
         k: ds.field(ds.f64, shape=s, needs_grad=True)
         for k, s in {"x": (H, W), "y": (H, W), "z": (3, H, W), "r": H, "q": W, "s": ()}.items()
     }
-    return {"ds": ds, "H": H, "W": W, "at": ds.field(ds.i32, shape=W), **names}
+    names |= {"at": ds.field(ds.i32, shape=W), "near": ds.Vector.field(2, ds.i32, shape=W)}
+    return {"ds": ds, "H": H, "W": W, **names}
 
 
 def axes(text, fields):
@@ -48,6 +49,10 @@ OUTER = " for i in range(H):\n  "
         (NEST + "x[i, j] = x[i, j - 1]", "i"),
         (NEST + "y[i, j] = x[i, j]\n   y[i, j + 1] = 0.5", "i"),
         (NEST + "y[i, at[j]] = x[i, j]", "i"),
+        # Components of vectors, also of some that have no affine form, and of a product of matrices.
+        (NEST + "y[ds.Vector([at[i], 0]) + ds.Vector([0, j])] = 1.5", "ij"),
+        (NEST + "y[near[i] + ds.Vector([0, j])] = 1.5", "i"),
+        (NEST + "y[ds.Matrix([[1, 0], [0, 1]]) @ ds.Vector([i, j])] = 1.5", "i"),
         # Sums keep their order.
         (NEST + "s[None] += x[i, j]", "i"),
         (NEST + "r[i] += x[i, j]", "i"),

@@ -51,6 +51,8 @@ class Maker:
                 f"max({a}, {b})",
                 f"min({a}, {b})",
                 f"ds.i8({a} % 16)",
+                f"(at[{r.choice(self.loops)}] + ds.Vector([{a}, {b}]))[{r.choice('01')}]",
+                f"(ds.Matrix([[1, {k}], [{a}, 2]]) @ ds.Vector([{b}, n]))[{r.choice('01')}]",
             ]
         )
 
@@ -108,7 +110,9 @@ class Maker:
 def kernel_of(body):
     y = ds.field(ds.i32, shape=128)
     y.from_numpy(np.arange(128, dtype=np.int32))
-    return ir_of(body, params="n: ds.i32, m: ds.i32", y=y), y
+    at = ds.Vector.field(2, ds.i32, shape=16)
+    at.from_numpy(np.arange(32, dtype=np.int32).reshape(16, 2) % 5)
+    return ir_of(body, params="n: ds.i32, m: ds.i32", y=y, at=at), (y, at)
 
 
 def said_and_done(body, counts):

@@ -233,13 +233,14 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     field = expr(cx, target)
     if not is_field(field) and not is_component(field):
         return False
-    number = _filling(cx, node)
+    given = _filling(cx, node)
+    number = expr(cx, given)
     dtype = field._mem.dtype if is_field(field) else field._mem.dtype.scalar
     # A number for all elements of a vector.
     if dtype.shape and isinstance(number, Number):
-        number = cx.value(number, node.args[0], "the number", dtype.scalar)
+        number = cx.value(number, given, "the number", dtype.scalar)
     if dtype.shape and isinstance(number, Value) and not number.type.shape:
-        number = keep_type(cx, number, dtype.scalar, field._mem.name, node.args[0])
+        number = keep_type(cx, number, dtype.scalar, field._mem.name, given)
         number = cx.builder.broadcast(number, dtype)
     # The loop is built as syntax, with names that no program
     # can have, so that it becomes a task like any other.
@@ -259,11 +260,13 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     return True
 
 
-def _filling(cx: TranslationContext, node: ast.Call) -> Evaluated:
-    """Evaluate the argument of `.fill`."""
-    if len(node.args) != 1 or node.keywords:
+def _filling(cx: TranslationContext, node: ast.Call) -> ast.expr:
+    """Return the argument of `.fill`."""
+    # Taichi names it `val`, NumPy `value`.
+    given = [*node.args, *[k.value for k in node.keywords if k.arg in ("val", "value")]]
+    if len(given) != 1 or len(node.args) + len(node.keywords) != 1:
         raise cx.type_error(node, ".fill takes one number", "write v.fill(0.0)")
-    return expr(cx, node.args[0])
+    return given[0]
 
 
 def fill(cx: TranslationContext, node: ast.expr) -> bool:
@@ -287,19 +290,20 @@ def fill(cx: TranslationContext, node: ast.expr) -> bool:
     elif place is not None:
         owner = place[0].dtype if len(place[1]) == place[0].rank else place[0].dtype.scalar
     else:
-        # A local that is no vector has no `.fill`; otherwise it may be a whole field.
-        return name is None and _fill_field(cx, node, target)
+        # A name may be that of a parameter, which is a whole field.
+        return _fill_field(cx, node, target)
     if not owner.shape:
         return False
-    number = cx.value(_filling(cx, node), node.args[0], "the number", owner.scalar)
+    given = _filling(cx, node)
+    number = cx.value(expr(cx, given), given, "the number", owner.scalar)
     if number.type.shape:
         raise cx.type_error(
-            node.args[0], f".fill takes one number, not {describe(number)}", "assign it with ="
+            given, f".fill takes one number, not {describe(number)}", "assign it with ="
         )
     if place is not None:
-        cx.builder.store(*place, assignments.stored(cx, *place, number, node.args[0]))
+        cx.builder.store(*place, assignments.stored(cx, *place, number, given))
         return True
     assert name is not None
-    number = keep_type(cx, number, owner.scalar, f"an element of {name}", node.args[0])
+    number = keep_type(cx, number, owner.scalar, f"an element of {name}", given)
     assignments.assign_local(cx, name, cx.builder.broadcast(number, owner), target)
     return True

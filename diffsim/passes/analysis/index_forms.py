@@ -141,6 +141,10 @@ class IndexForms(AffineForms):
         let = self._definitions.get(v)
         if found is not None or let is None or not v.type.is_int or len(let.args) != 2:
             return found
+        # Only ops that work on each component by itself go on: a product of matrices does not, nor what
+        # takes one component out of a vector that has no form.
+        if any(x.type.shape not in ((), v.type.shape) for x in let.args):
+            return None
         name, parts = let.op.name, [(x, component if x.type.shape else ()) for x in let.args]
         if name in ("bit_and", "bit_or", "bit_xor"):
             found = self._masked(name, parts)
