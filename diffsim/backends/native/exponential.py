@@ -18,15 +18,14 @@ The error is below 1.1 units in the last place.
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
+
+from diffsim.backends.native.vector_code import MANTISSA, VectorCode
 
 
 class _Format(NamedTuple):
-    """The constants of a type: bits of a number and its mantissa, bounds of x, ln 2 in two parts, q."""
+    """The constants of a type: bounds of x, ln 2 in two parts, q."""
 
-    bits: int
-    mantissa: int
     low: float
     high: float
     ln2: tuple[float, float]
@@ -35,8 +34,6 @@ class _Format(NamedTuple):
 
 _FORMATS = {
     "float": _Format(
-        32,
-        23,
         -105.0,
         89.0,
         (0.693359375, -2.121944417012855e-4),
@@ -49,8 +46,6 @@ _FORMATS = {
         ),
     ),
     "double": _Format(
-        64,
-        52,
         -746.0,
         710.0,
         (0.6931471803691238, 1.9082149292705877e-10),
@@ -66,26 +61,16 @@ _LOG2_E = 1.4426950408889634
 
 def definition(symbol: str, scalar: str, lanes: int) -> str:
     """Return the function's text: vectors of `lanes` numbers of LLVM's type `scalar`."""
-    f = _FORMATS[scalar]
-    v, whole = f"<{lanes} x {scalar}>", f"<{lanes} x i{f.bits}>"
-    magic = 1.5 * 2.0**f.mantissa
-    bias = (1 << (f.bits - f.mantissa - 2)) - 1
-
-    def all_of(x: float) -> str:
-        """A vector of one number, which has the type's precision."""
-        if scalar == "float":
-            x = struct.unpack("f", struct.pack("f", x))[0]
-        number = f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
-        return f"<{', '.join([f'{scalar} {number}'] * lanes)}>"
-
-    def integers(x: int) -> str:
-        return f"<{', '.join([f'i{f.bits} {x}'] * lanes)}>"
-
-    code = [
+    f, code = _FORMATS[scalar], VectorCode(scalar, lanes)
+    v, whole, mask, all_of, integers = code.type, code.whole, code.mask, code.all_of, code.integers
+    mantissa = MANTISSA[scalar]
+    magic = 1.5 * 2.0**mantissa
+    bias = (1 << (code.bits - mantissa - 2)) - 1
+    code.lines += [
         f"%below = fcmp olt {v} %x, {all_of(f.low)}",
-        f"%a = select <{lanes} x i1> %below, {v} {all_of(f.low)}, {v} %x",
+        f"%a = select {mask} %below, {v} {all_of(f.low)}, {v} %x",
         f"%above = fcmp ogt {v} %a, {all_of(f.high)}",
-        f"%b = select <{lanes} x i1> %above, {v} {all_of(f.high)}, {v} %a",
+        f"%b = select {mask} %above, {v} {all_of(f.high)}, {v} %a",
         f"%c = fmul contract {v} %b, {all_of(_LOG2_E)}",
         f"%n = fadd contract {v} %c, {all_of(magic)}",
         f"%kf = fsub {v} %n, {all_of(magic)}",
@@ -96,12 +81,12 @@ def definition(symbol: str, scalar: str, lanes: int) -> str:
     ]
     q = all_of(f.q[-1])
     for k in reversed(range(len(f.q) - 1)):
-        code += [
+        code.lines += [
             f"%p{k} = fmul contract {v} {q}, %r",
             f"%q{k} = fadd contract {v} %p{k}, {all_of(f.q[k])}",
         ]
         q = f"%q{k}"
-    code += [
+    code.lines += [
         f"%rr = fmul contract {v} %r, %r",
         f"%s = fmul contract {v} %rr, {q}",
         f"%t = fadd contract {v} %s, %r",
@@ -113,11 +98,10 @@ def definition(symbol: str, scalar: str, lanes: int) -> str:
         f"%rest = sub {whole} %k, %half",
     ]
     for name, of in (("one", "%half"), ("two", "%rest")):
-        code += [
+        code.lines += [
             f"%{name}a = add {whole} {of}, {integers(bias)}",
-            f"%{name}b = shl {whole} %{name}a, {integers(f.mantissa)}",
+            f"%{name}b = shl {whole} %{name}a, {integers(mantissa)}",
             f"%{name} = bitcast {whole} %{name}b to {v}",
         ]
-    code += [f"%w = fmul {v} %u, %one", f"%y = fmul {v} %w, %two", f"ret {v} %y"]
-    head = f"define internal {v} @{symbol}({v} %x) alwaysinline nounwind willreturn memory(none) {{"
-    return "\n  ".join([head, *code]) + "\n}"
+    code.lines += [f"%w = fmul {v} %u, %one", f"%y = fmul {v} %w, %two", f"ret {v} %y"]
+    return code.definition(symbol)

@@ -31,6 +31,8 @@ Vector mathematics
             ptr @_ZGVeN16v_logf], section "llvm.metadata"
 
     ``exp`` has forms of its own (``exponential.py``), defined in the module in place of declarations.
+    Those of sin and cos (``trigonometric.py``) are for lanes alone, which have them inlined: the
+    vectorizer takes libmvec's.
 
     The letter is the instruction set (b SSE, c AVX, d AVX2, e AVX-512), the number the lanes (half
     as many for ``exp``), one ``v`` for each argument. ``memory(none)`` is essential, and a variant
@@ -496,6 +498,11 @@ class Jit:
         if self._host.get("avx512f"):
             return 512
         return 256 if self._host.get("avx2") else 128
+
+    @property
+    def has_fma(self) -> bool:
+        """Return whether the CPU computes a b + c with one rounding."""
+        return bool(self._host.get("fma"))
 
     @property
     def looks_up_bytes(self) -> bool:

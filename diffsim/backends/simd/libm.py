@@ -1,10 +1,12 @@
-"""The mathematical functions of the CPU: libm's, and vector forms of them: libmvec's, and that of exp."""
+"""The mathematical functions of the CPU: libm's, and vector forms of them: libmvec's, and our own."""
 
 from __future__ import annotations
 
 from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.target import LibraryFunction, MathMap
+from diffsim.backends.native import trigonometric
 from diffsim.backends.native.jit import VECTOR_MATH, Jit
+from diffsim.backends.native.vector_code import VectorCode
 from diffsim.ir.op import Instr
 from diffsim.ir.types import ScalarType
 
@@ -47,4 +49,19 @@ def vector_form(
     # Sorted by width. The widest that fits: parts of a wider form would compute lanes that do not
     # exist.
     forms = [("", 1), *(f for f in jit.vector_forms(name) if f[1] <= lanes)]
-    return forms[-1]
+    symbol, width = forms[-1]
+    if symbol and jit.has_fma and function.name in trigonometric.FUNCTIONS:
+        symbol = _inlined(module, function.name, t, width, symbol)
+    return symbol, width
+
+
+def _inlined(module: Module, name: str, t: ScalarType, lanes: int, library: str) -> str:
+    """Define a form that is written where it is called, in place of libmvec's; return its symbol."""
+    symbol = f"vector_{name}_{t}_{lanes}"
+    if f"@{symbol}" not in module.declared:
+        code = VectorCode(t.llvm, lanes)
+        v, fma = code.type, code.fma_symbol
+        module.declare(f"@{fma}", f"declare {v} @{fma}({v}, {v}, {v})")
+        text = trigonometric.definition(symbol, name, t.llvm, lanes, library)
+        module.declare(f"@{symbol}", text)
+    return symbol
