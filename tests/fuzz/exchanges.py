@@ -6,17 +6,16 @@ numbers are whole and small, so what vectors of lanes compute (and their gradien
 the interpreter.
 """
 
-import functools
 import linecache
 from random import Random
 
 import numpy as np
 
 import diffsim as ds
-from diffsim.backends.native.jit import Jit
 from diffsim.passes.vectors import vectorize
 from diffsim.runtime.session import session
 from tests.support import bits
+from tests.support.vectors import narrow
 
 SIZE = 256
 """Of the last axis: a power of 2, so that no partner is outside."""
@@ -159,11 +158,6 @@ def results(text, seed, **options):
     return found
 
 
-@functools.cache
-def _narrow():
-    return Jit(vector_bits=256)
-
-
 def verdict(text, seed):
     """The verdict on a program: "right", "refused", or what is wrong."""
     name = f"<exchanges {seed}>"
@@ -177,7 +171,7 @@ def verdict(text, seed):
     before = vectorize._ALWAYS, session._jit
     vectorize._ALWAYS = how.random() < 0.8
     if how.random() < 0.4:
-        session._jit = _narrow()
+        session._jit = narrow()
     try:
         found = results(text, seed, arch=ds.cpu, **options)
         exact = results(text, seed, arch=ds.python)

@@ -13,7 +13,9 @@ import numpy as np
 import diffsim as ds
 from diffsim.backends.cpu import chunks
 from diffsim.passes.vectors import vectorize
+from diffsim.runtime.session import session
 from tests.support import bits
+from tests.support.vectors import narrow
 
 ROWS, MOST = 60, 80
 HEADS = ("for i in range({lo}, {hi}):", "for i, j in ds.ndrange(({lo}, {hi}), {m}):")
@@ -69,8 +71,9 @@ class Maker:
         terms = [f"2 * w[i + {p}, j + {q}]" for p, q in r.choices(near, k=r.randint(1, 5))]
         terms += r.sample(["w[i, j]", "y[i, j]", "y[i + 1, j]", "w[i, j] * y[i, j + 1]"], 2)
         value = " - ".join(f"y[i, j + 1] * {t}" if r.random() < 0.2 else t for t in terms)
+        end = r.choice(["3", "5", "12", "30", "hi"])
         lines = [
-            f"for i, j in ds.ndrange(({lo}, {hi}), (2, {r.choice([3, 5, 12, 30])})):",
+            f"for i, j in ds.ndrange(({lo}, {hi}), ({r.choice(['2', '2', 'lo'])}, {end})):",
             f"    if ({a} * i + {b} * j{rest}) % {period} {same} {color}:",
             f"        {r.choice(['w[i, j] =', 'w[i, j] +='])} {value}",
         ]
@@ -195,13 +198,15 @@ def verdict(text, seed):
         deterministic=how.random() < 0.1,
         debug=how.random() < 0.1,
     )
-    before = vectorize._ALWAYS, chunks._CHUNK_WORK
+    before = vectorize._ALWAYS, chunks._CHUNK_WORK, session._jit
     vectorize._ALWAYS, chunks._CHUNK_WORK = how.random() < 0.5, how.choice([20, 200])
+    if how.random() < 0.4:
+        session._jit = narrow()
     try:
         found = results(text, seed, arch=ds.cpu, **options)
         exact = results(text, seed, arch=ds.python)
     except ds.errors.DiffsimError as error:
         return f"crash: {error}"
     finally:
-        vectorize._ALWAYS, chunks._CHUNK_WORK = before
+        vectorize._ALWAYS, chunks._CHUNK_WORK, session._jit = before
     return bits.verdict(found, exact, options)

@@ -155,8 +155,10 @@ def sweep(c: ds.i32):
         for a, b, k in ((-1, 0, 2), (1, 0, -1), (0, -1, 3), (0, 1, 1)):
             want[i + a, j + b] += k * seed[i, j]
     np.testing.assert_array_equal(x.grad.to_numpy(), want)
-    lowered = pipeline.run(sweep._only((color,)).derivative.ir, pipeline.LOWER, check=True)
-    assert (len(lowered.tasks) == 6) == gathers
+    for bits in (512, 256):
+        stages = pipeline.lower(debug=False, deterministic=False, vector_bits=bits)
+        lowered = pipeline.run(sweep._only((color,)).derivative.ir, stages, check=True)
+        assert (len(lowered.tasks) == 6) == gathers
 
 
 @pytest.mark.parametrize(
@@ -197,6 +199,9 @@ def edges():
     edges.grad()
     np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-7, atol=1e-8)
     assert bool(atomics(edges)) == scatters
+    narrow = pipeline.lower(debug=False, deterministic=False, vector_bits=256)
+    lowered = pipeline.run(edges._only(()).derivative.ir, narrow, check=True)
+    assert (len(lowered.tasks) == 1) == scatters
     # Additions in a fixed order would have to be noted first.
     ordered = pipeline.lower(debug=False, deterministic=True)
     adjoint = edges._only(()).derivative.ir

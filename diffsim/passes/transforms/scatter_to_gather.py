@@ -103,7 +103,7 @@ def scatter_to_gather(
     Args:
         kernel: any kernel.
         allow_lag: whether the backend makes use of `Task.lag`.
-        colors: whether sweeps in colours gather, too: worth it where vectors have masks.
+        colors: whether sweeps in colours gather, too.
         rims: tasks so thin that no element has all its neighbours in them, which stay as they are.
         spare: whether values with more divisions, roots and functions than additions are better scattered
             than computed again by each neighbour.

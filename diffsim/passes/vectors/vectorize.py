@@ -55,6 +55,7 @@ from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import own_without_pairs
 from diffsim.passes.vectors.aligned_rows import with_aligned_rows
 from diffsim.passes.vectors.appends import with_appends
+from diffsim.passes.vectors.colored_lanes import with_lanes_of_one_color
 from diffsim.passes.vectors.neighbours import find_neighbours
 from diffsim.passes.vectors.packing import extent_of, find_packed
 
@@ -95,16 +96,15 @@ def vectorize(kernel: Kernel, *, vector_bits: int = 512) -> Kernel:
     Args:
         kernel: scalar IR.
         vector_bits: of the CPU's registers. With 512 a store of some lanes costs no more than one of all;
-            with 256 there is such an instruction, but AMD's processors take tens of cycles for it. Both can
-            move what a mask picks to the front.
+            with 256 AMD's processors take twelve cycles. Both can move what a mask picks to the front.
     """
     has_masks = vector_bits >= 512
     most = max(map(_lanes, kernel.tasks), default=0)
     tasks = [_task(t, has_masks, few=_lanes(t) * _FEW < most) for t in kernel.tasks]
     if vector_bits >= 256:
         tasks = [with_appends(t) if t.simd is None else t for t in tasks]
-    if has_masks:
-        tasks = [with_aligned_rows(t) if t.simd is None else t for t in tasks]
+    others = with_aligned_rows if has_masks else with_lanes_of_one_color
+    tasks = [others(t) if t.simd is None else t for t in tasks]
     return kernel.replace(tasks=tuple(tasks))
 
 
