@@ -7,7 +7,6 @@ of theirs in its place, and report to it as an `EnclosingRecorder`.
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,8 @@ from diffsim.ad.record.entries import (
     Wrote,
 )
 from diffsim.ad.record.entry import Entry, Rerun
+from diffsim.ad.record.kept_conditions import keeping, known_keeping
+from diffsim.ad.record.lending import fix_activity, lend_adjoints
 from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved, SpareCopies
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.replaced import Replaced
@@ -149,29 +150,6 @@ class RolloutSummary:
         self.read = tuple(read)
         self.written = tuple(written)
         self.alive = alive
-
-
-def lend_adjoints(special: Specialization, args: tuple[Any, ...]) -> bool:
-    """Give adjoints to the fields without gradient that a launch stores derivatives to, if there are any."""
-    if not special.differentiable or special.mode.is_detached:
-        return False
-    try:
-        leaks = special.derivative.activity.leaks
-    except AutodiffError:  # a gradient of a gradient: refused where the gradient is asked for
-        return False
-    found = [special.object_of(s.mem, args) for s in leaks]
-    # All of them at once: each time the kernels are compiled anew.
-    lent = [f for f in found if isinstance(f, Field) and lend_adjoint(f)]
-    return bool(lent)
-
-
-def _fix_activity(special: Specialization) -> None:
-    """Determine what is active in a launch now: fields that are lent adjoints later hold constants yet."""
-    # What the analysis refuses is refused where the gradient is asked for.
-    with contextlib.suppress(AutodiffError):
-        if special.differentiable:
-            special.derivative.refusal  # noqa: B018 - made now, as the next line's
-        special.derivative.activity  # noqa: B018
 
 
 def enclosing_recorder() -> EnclosingRecorder | None:
@@ -406,6 +384,8 @@ class TapeRecorder(EnclosingRecorder):
     def launching(
         self, special: Specialization, args: tuple[Any, ...]
     ) -> Specialization | TaskLaunches | None:
+        if self.saving and (known := known_keeping(special)) is not None:
+            return known
         repetition = self._open() if self._awaits else self.repetition
         if repetition is not None:
             known_as = special.in_place if self.saving else special
@@ -424,6 +404,8 @@ class TapeRecorder(EnclosingRecorder):
             split = TaskLaunches.of(special)
             if split.parts:
                 return split
+            if (made := keeping(special, args)) is not None:
+                return made
             self.save(special.in_place, args)
         if self.nan is not None:
             self.nan.before(special, args)
@@ -455,7 +437,7 @@ class TapeRecorder(EnclosingRecorder):
         if special not in record.alive:
             record.alive[special] = special.dependencies.alive()  # the adjoint will need them
             if self.lifting:
-                _fix_activity(special.in_place if self.saving else special)
+                fix_activity(special.in_place if self.saving else special)
         # Arguments that the program may change later are copied; the loop over classes is quicker than
         # a call for each argument, as nearly all arguments are immutable numbers.
         given = args
@@ -466,14 +448,14 @@ class TapeRecorder(EnclosingRecorder):
         if self.saving:
             special = special.in_place
             self.saver.after_launch(special, args)
+            self._own_saves = self.saver.behind_launch(special, self._own_saves)
         # A plain launch is a row of the record's columns; anything else needs an entry of its own.
         if seed or given is not args:
             record.append(Launched(special, given, args, now, seed))
         else:
             record.launch(special, args, now)
-        if (
-            self._own_saves
-        ):  # behind their launch: on the way back they are restored before its adjoint
+        # Behind their launch: on the way back they are restored before its adjoint.
+        if self._own_saves:
             record.extend(self._own_saves)
             self._own_saves = []
         if self.nan is not None:

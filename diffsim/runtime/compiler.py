@@ -79,7 +79,7 @@ def differentiate(
     strict: bool,
     detached: bool,
     in_place: bool,
-    new_version: NewVersion,
+    new_version: NewVersion | None,
     again: bool = False,
 ) -> reverse.Adjoint:
     """Make the adjoint of a prepared kernel, or load it; see `passes.autodiff.reverse`."""

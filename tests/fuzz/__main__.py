@@ -28,6 +28,7 @@ from tests.fuzz import (
     captured,
     complex_steps,
     components,
+    conditions,
     constructs,
     cuda,
     decomposed,
@@ -166,6 +167,12 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
+    if seed % 64 == 62:
+        ways = [
+            (f'in_place="{how}"', functools.partial(conditions.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return conditions.make(seed), ways
     if seed % 32 == 30:
         ways = [
             (f'in_place="{how}"', functools.partial(stored.verdict, seed=seed, in_place=how))

@@ -21,6 +21,8 @@ FUNCTIONS = {
     "sqrt": np.sqrt,
     "floor": lambda z: np.floor(np.real(z)),
     "ndrange": range,
+    "max": lambda a, b: a if np.real(a) >= np.real(b) else b,
+    "min": lambda a, b: a if np.real(a) <= np.real(b) else b,
 }
 """What a text calls `ds`, in Python; loops over ranges of `ndrange` are inner ones."""
 FIRST = (

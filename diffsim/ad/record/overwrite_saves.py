@@ -16,11 +16,10 @@ import numpy as np
 
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entry import BackwardRun, Entry, ForwardProgram, ReverseProgram
-from diffsim.ad.record.extents import extents
 from diffsim.errors import AutodiffError, Span, memory_size
 from diffsim.runtime.fields.contents import active_set, check_active
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.access_summary import Extent
+from diffsim.runtime.kernels.access_summary import Extent, extents
 from diffsim.runtime.memory.storage import Part, StridedSpan, snapshot_address
 from diffsim.runtime.session import session
 
@@ -36,16 +35,17 @@ class Saved(Entry):
     Attributes:
         own: whether the launch *before* it on the record overwrote the box and needs it in its own adjoint.
             Otherwise the copy was made for earlier adjoints, before the entry that follows it.
+        behind: of an own one, whether that launch stored it, and it was copied afterwards.
     """
 
-    __slots__ = ("_active", "_field", "_row", "data", "own", "versions")
+    __slots__ = ("_active", "_field", "_row", "behind", "data", "own", "versions")
     ticks = False
 
     def __init__(self, box: Box, into: Any = None) -> None:
         # Weak, as a record that waits for its repetition keeps no field alive (`past.py`); one that is in use
         # does, by its launches.
         self._field, self._row = weakref.ref(box[0]), box[1]
-        self.own = False
+        self.own = self.behind = False
         self.data: Any = copied(box, into=into)
         self._active = active_set(box[0])
         # Restored values get the versions that they had, so the check of each adjoint finds them
@@ -159,14 +159,17 @@ class PutAside:
         return True
 
 
-def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:
-    """Return the copies that the launch `entries[k]` made for its own adjoint; they follow it."""
+def own_saves(entries: Sequence[Entry], k: int, *, behind: bool = False) -> Iterator[Saved]:
+    """Return the copies that the launch `entries[k]` made for its own adjoint; they follow it.
+
+    `behind`: those that are made when it has run, not before.
+    """
     while (k := k + 1) < len(entries):
         following = entries[k]
         # Copies of a launch follow it without a gap, so the search ends at the first other entry.
         if not isinstance(following, Saved):
             break
-        if following.own:
+        if following.own and following.behind is behind:
             yield following
 
 
@@ -186,7 +189,7 @@ def copied(box: Box, hint: str = _FEWER, into: Any = None) -> Any:
     try:
         return storage.snapshot(_part(box), into)
     except MemoryError as problem:
-        size = storage.layout.part(storage.address, *_part(box)).nbytes
+        size = nbytes(box)
         left = storage.device.free_memory_text()
         _, first, count = _part(box)
         place = f"row {first}" if count == 1 else f"rows {first} to {first + count - 1}"
@@ -198,7 +201,13 @@ def copied(box: Box, hint: str = _FEWER, into: Any = None) -> Any:
         ) from problem
 
 
-class _Reach:
+def nbytes(box: Box) -> int:
+    """Return the size of a box."""
+    storage = box[0].storage
+    return storage.layout.part(storage.address, *_part(box)).nbytes
+
+
+class Reach:
     """The elements that launches of a kernel, and their adjoints, may reach: asked for at each launch.
 
     Attributes:
@@ -215,14 +224,17 @@ class _Reach:
         self.restored: list[Extent] = []
         # What has no adjoint is refused where a gradient is asked for, with all that is refused besides.
         if special.differentiable and special.derivative.refusal is None:
-            reads, restored = special.derivative.accesses.reads, special.derivative.restored
+            restored = special.derivative.restored
+            # What it keeps is copied behind each launch, whoever overwrites it.
+            kept = {f._mem for f in special.kept}
+            reads = [a for a in special.derivative.accesses.reads if a.mem not in kept]
             self.reads = extents(special, reads)
             self.restored = extents(special, (a for a in reads if a.mem in restored))
 
     @classmethod
-    def of(cls, special: Specialization) -> _Reach:
+    def of(cls, special: Specialization) -> Reach:
         """Return it for a kernel."""
-        found: _Reach | None = special.variants.get(cls)
+        found: Reach | None = special.variants.get(cls)
         if found is None:
             found = special.variants[cls] = cls(special)
         return found
@@ -302,7 +314,7 @@ class OverwriteSaver:
 
         `is_inner`: whether it is one of a rollout, which gets no adjoint of its own here.
         """
-        reach = _Reach.of(special)
+        reach = Reach.of(special)
         own = {} if is_inner else reach.own(args)
         wanted: dict[Box, None] = {}
         for box in _boxes(reach.writes, args):
@@ -314,12 +326,21 @@ class OverwriteSaver:
 
     def after_launch(self, special: Specialization, args: tuple[Any, ...]) -> None:
         """Add what the adjoint of a launch will load to the needs."""
-        reach = _Reach.of(special)
+        reach = Reach.of(special)
         own = reach.own(args)
         for box in _boxes(reach.reads, args):
             # Its own copies are made already, and hold the values from before the launch.
             if box not in own:
                 self.needs.setdefault(box[0], {})[box[1]] = None
+
+    def behind_launch(self, special: Specialization, own: Sequence[Saved]) -> Sequence[Saved]:
+        """Return a launch's own copies together with those of what it has just kept for its adjoint."""
+        if not special.kept:
+            return own
+        made = [] if any(s.behind for s in own) else [self.save((f, None)) for f in special.kept]
+        for saved in made:
+            saved.own = saved.behind = True
+        return [*own, *made]
 
     def will_need(self, boxes: Iterable[Box]) -> None:
         """Add what the backward function of a rollout will read."""

@@ -80,8 +80,9 @@ class _Known(Protocol):
     def by_arguments(self) -> bool: ...
 
 
-Plan = tuple[int, int, list[Callable[[], None]]]
-"""An entry that is no copy, the first one behind its own copies, and what makes all copies of it."""
+Plan = tuple[int, int, list[Callable[[], None]], list[Callable[[], None]]]
+"""An entry that is no copy, the first one behind its own copies, and what makes all copies of it: those
+before it, and those behind it."""
 
 
 class Past:

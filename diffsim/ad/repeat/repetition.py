@@ -13,7 +13,7 @@ values, copies, random numbers, gradients by hand) is not repeated, but recorded
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class Repetition:
     __slots__ = (
         "_after",
         "_announced",
+        "_behind",
         "_entries",
         "_kernels",
         "_launch",
@@ -68,6 +69,7 @@ class Repetition:
         self._after = 0
         self._launch: tuple[Any, tuple[Any, ...]] = None, ()
         self._own: list[Saved] = []
+        self._behind: list[Callable[[], None]] = []
         self._plan = past.plan
 
     # ---- events; False: it differs, and is to be recorded
@@ -75,11 +77,12 @@ class Repetition:
     def launching(self, special: Specialization, args: tuple[Any, ...], clock: int) -> bool:
         """Compare a launch that is about to begin, and make its copies."""
         self._announced = None  # one that was announced and failed has changed nothing
-        k, after, copies = self._plan.get(self.at) or self._planned()
+        k, after, copies, behind = self._plan.get(self.at) or self._planned()
         if clock != self.clock or not self._is_launch(k, special, args):
             return False
         for copy in copies:
             copy()
+        self._behind = behind
         self._announced, self._after = k, after
         self._launch = special, args
         return True
@@ -92,6 +95,9 @@ class Repetition:
         known = announced is not None and self._launch[0] is special and self._launch[1] == args
         if not known and not self._is_launch(k, special, args):
             return False
+        if announced is not None:
+            for copy in self._behind:
+                copy()
         if now == self.clock + 1 and not seed:
             self.at = k + 1 if announced is None else self._after
             self.clock, self._announced = now, None
@@ -105,7 +111,7 @@ class Repetition:
     def writing(self, field: Field, row: int | None, clock: int) -> bool:
         """Compare a write from Python that is about to begin, and make its copies."""
         self._announced = None
-        k, after, copies = self._plan.get(self.at) or self._planned()
+        k, after, copies, _ = self._plan.get(self.at) or self._planned()
         entry = self._write(k)
         if clock != self.clock or entry is None or entry.field is not field or entry.row != row:
             return False
@@ -162,8 +168,10 @@ class Repetition:
         after = k + 1
         while after < len(entries) and entries[after].__class__ is Saved and entries[after].own:
             after += 1
-        copies = [*entries[self.at : k], *entries[k + 1 : after]]
-        found = self._plan[self.at] = k, after, [copy.renewal() for copy in copies]
+        own = entries[k + 1 : after]
+        copies = [*entries[self.at : k], *(copy for copy in own if not copy.behind)]
+        behind = [copy.renewal() for copy in own if copy.behind]
+        found = self._plan[self.at] = k, after, [copy.renewal() for copy in copies], behind
         return found
 
     # ---- the end

@@ -11,7 +11,6 @@ import numpy as np
 from diffsim.ad.checks.launch_conditions import fixed_launches
 from diffsim.ad.record.elements import Index, write_elements
 from diffsim.ad.record.entries import Cleared, Copied, Launched, Wrote
-from diffsim.ad.record.extents import extents
 from diffsim.ad.record.overwrite_saves import PutAside, Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.recorded_writes import RecordedWrites
@@ -21,7 +20,7 @@ from diffsim.ad.replay.copies_in_place import CopiesInPlace
 from diffsim.ad.replay.version_order import VersionOrder, apply_stamps
 from diffsim.errors import Span
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.access_summary import Extent
+from diffsim.runtime.kernels.access_summary import Extent, extents
 from diffsim.runtime.memory.versions import Part, Versions
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.ad.record.entries import Copied, Launched, Wrote
-from diffsim.ad.record.extents import extents
 from diffsim.ad.record.overwrite_saves import Saved, own_saves
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.replaced import Replaced
@@ -18,7 +17,7 @@ from diffsim.ad.replay.commands import Program, elements_of, note_writes
 from diffsim.ad.replay.version_order import VersionOrder
 from diffsim.errors import Span
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.access_summary import Extent
+from diffsim.runtime.kernels.access_summary import Extent, extents
 from diffsim.runtime.kernels.launch_history import STRETCH
 from diffsim.runtime.memory.storage import snapshot_address
 from diffsim.runtime.memory.versions import Part
@@ -66,7 +65,7 @@ class ForwardCommands:
         self.program.copy(copied, there, saved)
 
     def launch(self, entry: Launched) -> None:
-        """Launch a kernel, after the copies for its own adjoint, which follow it on the record."""
+        """Launch a kernel, and make the copies for its own adjoint, which follow it on the record."""
         special = entry.special
         # They follow the launch on the record, for the way back, but must be copied before it
         # overwrites the box.
@@ -84,6 +83,8 @@ class ForwardCommands:
             if box is not None:
                 self.order.write(box, found[1])
         self.program.launch(special, special.executable, entry.args, entry.seed)
+        for kept in own_saves(self._entries, self._position, behind=True) if special.kept else ():
+            self.save(kept)
         self._note(entry)
 
     def _note(self, entry: Launched) -> None:

@@ -35,6 +35,7 @@ from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.arguments import Parameter
+    from diffsim.runtime.kernels.specialization import Specialization
 
 Box = tuple[Field, int | None]
 """A field, and the row of its versioned axis that an access stays within (None: any row)."""
@@ -528,3 +529,9 @@ def array_changed(array: object, since: int, slices: dict[int, tuple[int, int]])
     versions = array.versions
     known = None if versions.axis is None else slices.get(versions.axis)
     return versions.changed(None if known is None else versions.row_within(*known), since)
+
+
+def extents(special: Specialization, accesses: Iterable[RegionAccess]) -> list[Extent]:
+    """Return what several accesses reach in a launch, without duplicates."""
+    made = (Extent(special.arguments, a) for a in accesses)
+    return list({extent.key: extent for extent in made}.values())

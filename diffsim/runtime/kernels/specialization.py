@@ -77,6 +77,7 @@ class Specialization:
         backend: what it is compiled for.
         variants: what others have made of it, by a key of theirs.
         part_of: the kernel of which it is one task, and the task's number; None: it is a whole kernel.
+        kept: fields that each launch fills for its own adjoint (`ad/record/kept_conditions.py`).
         loads_arguments: whether it takes arguments from fields of a tape (`with_arguments_from`).
     """
 
@@ -108,6 +109,7 @@ class Specialization:
         self.variants: dict[Any, Any] = {}
         self.part_of: tuple[Specialization, int] | None = None
         self.loads_arguments = False
+        self.kept: tuple[Field, ...] = ()
         self.duals: frozenset[Mem] = frozenset()
         self.origin = origin or self
         # A variant shares what belongs to the launches rather than to the code: a launch of either is one
