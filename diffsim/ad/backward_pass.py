@@ -145,7 +145,7 @@ class BackwardPass:
         self._check_backward(loss, seeds)
         self._run_pass(loss, seeds, statement(3))
 
-    def _differentiate_steady(self, steady: Steady, loss: Field) -> None:
+    def _differentiate_steady(self, steady: Steady, loss: Field | Recorded) -> None:
         """Run the pass over a record that has been written over, and of which all is known."""
         self.complete = True
         self._known = steady.known
@@ -155,6 +155,7 @@ class BackwardPass:
             if not steady.now.is_long:
                 steady.run_adjoints(loss)
             else:
+                assert isinstance(loss, Field)  # no record with what kernels return is long
                 self._run_natively(steady, loss)
         except BaseException as first:
             error = self._spoiled(first, [loss], clock)
@@ -236,7 +237,7 @@ class BackwardPass:
         if len(seeds) > 1 or not isinstance(loss, Field):
             check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
         # What Python has read tells more in each recording.
-        if not known.leads_to(loss) or (record.read_out and replay is None):
+        if not known.leads_to(loss) or (record.reads and replay is None):
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
             known.note_loss(loss)
 

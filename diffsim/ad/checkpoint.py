@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from diffsim.ad.recorder import enclosing_recorder
+from diffsim.ad.enclosing_recorder import enclosing_recorder
 from diffsim.ad.rollout import Budget, CheckpointStats, Rollout
 from diffsim.ad.schedules.disk_states import DiskStates
 from diffsim.errors import ArgumentError, FieldError, OptionError, Span, shown

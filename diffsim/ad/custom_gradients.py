@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.enclosing_recorder import EnclosingRecorder, RolloutSummary, enclosing_recorder
 from diffsim.ad.record.elements import Box, Index, read_elements, write_elements
 from diffsim.ad.record.entries import Wrote
 from diffsim.ad.record.entry import Entry, flat
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.snapshot import StartSnapshot, run_perturbed
 from diffsim.ad.record.task_launches import TaskLaunches
-from diffsim.ad.recorder import (
-    EnclosingRecorder,
-    RolloutSummary,
-    TapeRecorder,
-    enclosing_recorder,
-)
+from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.second_order_recorder import SecondOrderRecorder
 from diffsim.ad.tangent_recorder import TangentRecorder, tangents_are_wanted
 from diffsim.errors import ArgumentError, AutodiffError, GlobalDataAccessError, Span, shown

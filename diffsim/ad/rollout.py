@@ -12,9 +12,9 @@ from typing import Any
 from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.checks.lost_gradients import check_rollout
 from diffsim.ad.checks.refusals import refusals
+from diffsim.ad.enclosing_recorder import EnclosingRecorder, RolloutSummary
 from diffsim.ad.record.overwrite_saves import Saved, SpareCopies, copied
 from diffsim.ad.record.record import Record
-from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary
 from diffsim.ad.repeat.past import Key, Past, keep, take
 from diffsim.ad.rollout_recorders import CarryRecorder
 from diffsim.ad.rollout_steps import FirstRuns, NotesOnDisk, Reruns, StepNotes, StepTape

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.enclosing_recorder import EnclosingRecorder, RolloutSummary
 from diffsim.ad.record.elements import Box, Index, read_elements
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.step_trace import StepTrace
-from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, TapeRecorder
+from diffsim.ad.recorder import TapeRecorder
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field

@@ -19,7 +19,7 @@ from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.tangent_recorder import TangentRecorder
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.read_values import FieldElement
+from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.derivative import Direction
 from diffsim.runtime.recorder import SECOND_DERIVATIVES, Pull
@@ -121,9 +121,9 @@ class SecondOrderRecorder(TapeRecorder):
 
     # ---- what makes no entry
 
-    def read_out(self, field: Field) -> int:
-        self.forward.read_out(field)
-        return super().read_out(field)
+    def read_out(self, source: Provenance) -> int:
+        self.forward.read_out(source)
+        return super().read_out(source)
 
     def declared_constant(self) -> None:
         self.forward.declared_constant()

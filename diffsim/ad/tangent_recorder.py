@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.ad.checks.lost_tangents import LostTangents
+from diffsim.ad.enclosing_recorder import EnclosingRecorder
 from diffsim.ad.record.arguments import IMMUTABLE, check_given
 from diffsim.ad.record.elements import (
     Elements,
@@ -24,7 +25,6 @@ from diffsim.ad.record.elements import (
     values_of,
     write_elements,
 )
-from diffsim.ad.recorder import EnclosingRecorder
 from diffsim.ad.reverse.inputs import Uses
 from diffsim.errors import AutodiffError, Span, together
 from diffsim.runtime.fields.adjoints import make_dual
@@ -317,7 +317,9 @@ class TangentRecorder:
 
     # ---- what has no tangent
 
-    def read_out(self, field: Field) -> int:
+    def read_out(self, source: Provenance) -> int:
+        field = source.field
+        assert field is not None  # which is read now
         return self.watch.read_out(field)
 
     def declared_constant(self) -> None:

@@ -183,8 +183,8 @@ class Recorder(Protocol):
 
     # ---- what makes no entry
 
-    def read_out(self, field: AnyField) -> int:
-        """Python has read a field with a gradient, the first time in this recording.
+    def read_out(self, source: Any) -> int:
+        """Python has read a field with a gradient, the first time in this recording (a `Provenance`).
 
         Returns:
             How many entries there are so far: writes behind them may depend on what was read.
@@ -198,7 +198,7 @@ class Recorder(Protocol):
 
 
 class Folded:
-    """A recorder that launch functions alone meet: `Session.tape` gives the recorder that it becomes."""
+    """A recorder that launches, writes and reads alone meet: `Session.tape` gives what it becomes."""
 
     __slots__ = ()
 
@@ -271,8 +271,8 @@ class ForwardingRecorder:
     def computed(self, made: Any, parts: Sequence[tuple[Any, Pull]]) -> None:
         self.inner.computed(made, parts)
 
-    def read_out(self, field: AnyField) -> int:
-        return self.inner.read_out(field)
+    def read_out(self, source: Any) -> int:
+        return self.inner.read_out(source)
 
     def declared_constant(self) -> None:
         self.inner.declared_constant()
@@ -319,7 +319,7 @@ class NullRecorder:
 
     def computed(self, made: Any, parts: Sequence[tuple[Any, Pull]]) -> None: ...
 
-    def read_out(self, field: AnyField) -> int:
+    def read_out(self, source: Any) -> int:
         return 0
 
     def declared_constant(self) -> None: ...

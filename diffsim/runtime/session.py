@@ -172,6 +172,11 @@ class Session:
             self._set_witnesses(self.witnesses)
 
     @property
+    def front(self) -> Recorder | None:
+        """As `tape`, for reads: a steady tape (`Folded`) takes them as it is."""
+        return self.recorders.get(_this_thread()) if self.recorders else None
+
+    @property
     def listener(self) -> Recorder | None:
         """The recorder to which this thread reports, while a tape records in any thread."""
         this_thread = threading.get_ident()

@@ -135,6 +135,12 @@ def product() -> ds.f64:
     return p[0] * p[1]
 
 @ds.kernel
+def both(a: ds.f64) -> ds.f64:
+    for i in p:
+        loss[None] += a * p[i] ** 2
+    return p[0] * x[1]
+
+@ds.kernel
 def silent():
     plain[None] += 1.0
 
@@ -208,6 +214,20 @@ def adding():
 def looked():
     seen.append(loss[None])
 
+R = K = None  # what a kernel returned, and what Python read, in this turn or an earlier one
+
+def give(number):
+    global R
+    R = number
+
+def hold(number):
+    global K
+    K = number
+
+def note(number):
+    seen.append(number > 0.25)
+    seen.append(f"{number:.17g}")
+
 def late():
     ds.field(ds.f64, shape=(), needs_grad=True)
 
@@ -262,6 +282,19 @@ def turn(form, run):
         with T:
             run()
         T.zero()
+        T.backward(loss)
+    elif form == "returned":
+        T = ds.Tape()
+        with T:
+            run()
+        T.zero()
+        T.backward(R)
+    elif form == "returned more":
+        with ds.Tape() as T:
+            run()
+        T.backward(R)
+        T.zero()
+        T.backward(R)
         T.backward(loss)
     elif form == "more":
         with ds.Tape() as T:
@@ -344,6 +377,7 @@ FORMS = (
     "maybe maybe maybe late searched other"
 ).split()
 CALM_FORMS = "loss loss loss named named kept watched twice hooks once once".split()
+RETURN_FORMS = ["returned", "returned", "returned more", *CALM_FORMS[:4], "more", "once"]
 NUMBERS = ["0.5", "0.5", "-0.5", "1.5", "0.0", "-0.0", "1", "np.float32(0.5)", "True", "plain"]
 RARE = [
     "wave({a})",
@@ -435,6 +469,9 @@ LOOKS = [
     "ds.reset()",
     "from_thread(lambda: turn('loss', total))",
     "from_thread(lambda: turn('loss', scaled))",
+    "assign(x, 0, K)",
+    "assign(x, 1, R)",
+    "T.backward(R)",
 ]
 WRITES = [
     "assign(p, 0, {n})",
@@ -452,6 +489,39 @@ GIVEN = [
     "lean(np.array([{n}, 0.5, 2.0], np.float32), {a})",
     "aside([{t}, {t}])",
 ]
+READS = [
+    "looked()",
+    "note(loss[None])",
+    "note(p[1] * 2.0)",
+    "hold(p[{t} % 3])",
+    "hold(0.5 + np.sin(x[1]))",
+    "hold(p.to_numpy())",
+    "note(float(np.sum(p.to_numpy() * 2.0)))",
+    "note(ds.stop_grad(p[2]))",
+]
+RETURNS = [
+    "give(product())",
+    "give(product())",
+    "give(both({a}))",
+    "give(both({a}))",
+    "note(product())",
+    "both({a}).value",
+    "product()",
+]
+USES = [  # of numbers that this turn, or an earlier one, has read or been returned
+    "assign(x, 0, K)",
+    "assign(x, 1, R)",
+    "assign(plain, None, K)",
+    "assign(p, 1, 0.5 * R)",
+    "wave(K)",
+    "both(R)",
+    "give(R * R)",
+    "give(R + K)",
+    "give(p[0] * R)",
+    "x.from_numpy(K * np.ones(3))",
+    "note(R)",
+    "note(K)",
+]
 LENGTHS = ["[into(k, 0.5) for k in range({t})]", "[(total(), put()) for _ in range({t})]"]
 THEMES = [
     [],
@@ -459,6 +529,11 @@ THEMES = [
     [*WRITES, "into({t}, {a})", "end({t})", "total()"],
     [*GIVEN, "scaled()", "end({t})"],
     [*GIVEN, *WRITES],
+    [*READS, "total()", "scaled()"],
+    [*READS, *RETURNS, "total()", "end({t})"],
+    [*READS, *WRITES, "total()"],
+    [*RETURNS, "scaled()", "total()"],
+    [*RETURNS, *READS, *USES, "total()", "scaled()"],
     [*LENGTHS, "end({t})", "total()"],
     [*LENGTHS, *WRITES, "end({t})"],
     [*LENGTHS, *GIVEN, *WRITES],
@@ -512,7 +587,7 @@ def make(seed):
         if change < 0.3:
             body = _changed(r, body, rare, theme)
         if r.random() < 0.2:
-            form = r.choice(FORMS)
+            form = r.choice([*FORMS, "returned", "returned more"])
         if r.random() < 0.25:
             some = CHANGES[3:5] if "scatter()" in theme and r.random() < 0.5 else CHANGES
             lines.append(r.choice(some).format(n=r.choice(NUMBERS[:4])))
@@ -522,7 +597,8 @@ def make(seed):
 
 def _calm(r):
     """Many turns that are alike, so that tapes are steady, with a change now and then."""
-    form, theme = r.choice(CALM_FORMS), r.choice(THEMES)
+    theme = r.choice(THEMES)
+    form = r.choice(RETURN_FORMS if "give(product())" in theme else CALM_FORMS)
     body = [_op(r, 0.0, theme) for _ in range(r.choice([1, 1, 1, 2, 3]))]
     if r.random() < 0.3:
         body = [r.choice(ROLLS), *body[:-1]]
@@ -548,7 +624,11 @@ def _calm(r):
 def _taking_turns(r):
     """A few programs that take turns at one line, with writes, arrays and vectors."""
     theme = r.choice(
-        [t for t in THEMES if len(t) > 4 and not {*t}.isdisjoint({*WRITES, *GIVEN, *LENGTHS})]
+        [
+            t
+            for t in THEMES
+            if len(t) > 4 and not {*t}.isdisjoint({*WRITES, *GIVEN, *LENGTHS, *READS, *RETURNS})
+        ]
     )
     start = [_op(r, 0.0, theme) for _ in range(r.randint(0, 3))]
     bodies = []
@@ -557,7 +637,9 @@ def _taking_turns(r):
         bodies.append(
             [*start[: r.randint(0, 3)], *rest, r.choice(["total()", "scaled()", "end({t})"])]
         )
-    lines, usual = [], r.choice(["loss", "loss", "once", "once", "more"])
+    usual = ["loss", "loss", "once", "once", "more"]
+    usual = r.choice(RETURN_FORMS if "give(product())" in theme else usual)
+    lines = []
     for _ in range(r.randint(12, 30)):
         ops, form = r.choice(bodies), usual
         if r.random() < 0.05:
@@ -637,4 +719,4 @@ def _numbers(space):
     fields = [space[name] for name in "p x h z loss other v w".split()]
     fields += [space["m"], *space["b"]]
     arrays = [a for f in fields for a in (f.to_numpy(), f.grad.to_numpy())]
-    return *(a.tobytes() for a in arrays), str(space["seen"])
+    return *(a.tobytes() for a in arrays), re.sub(r"<made \d+>", "", str(space["seen"]))

@@ -23,8 +23,6 @@ from diffsim.ad.record.replaced import Replaced
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.versions import span_of
-from diffsim.runtime.session import session
-from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.ad.record.record import Record
@@ -83,7 +81,7 @@ def check_reaches(record: Record, loss: Field | None, seeds: Iterable[Field]) ->
     """Refuse a loss that depends on nothing, and dependences of it that go through Python."""
     if loss is not None and not record.declares_constants:
         _check_loss(record, loss)
-    if record.read_out:
+    if record.reads:
         _check_read_outs(record, loss, seeds)
 
 
@@ -139,7 +137,7 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
     """
     # One backward walk over the record collects the fields that lead to the loss (`wanted` here and
     # now, `ever` at any place), as liveness analysis does, and the constants from Python among them.
-    sources = {s.field: s for s in _read_outs(record)}
+    sources = {s.field: s for s in reversed(_read_outs(record))}
     first = min((s.entry for s in sources.values()), default=len(record))
     wanted = {f for f in seeds if isinstance(f, Field)}
     ever = set(wanted)
@@ -231,11 +229,8 @@ def _is_cut(entry: Entry) -> bool:
 
 
 def _read_outs(record: Record) -> list[Any]:
-    """Return the provenance of each field with a gradient that Python read in this recording."""
-    if not record.read_out:
-        return []
-    sources = (f.source for f in members(session.with_grad))
-    return [s for s in sources if s is not None and s.record is record]
+    """Return the provenance of each field with a gradient that Python read in this recording, in order."""
+    return [source for source in record.reads if source.field is not None]
 
 
 def _shown(title: str, span: Span | None) -> str:

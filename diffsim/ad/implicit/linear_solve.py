@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffsim.ad.enclosing_recorder import enclosing_recorder
 from diffsim.ad.implicit.equation import Equation
 from diffsim.ad.implicit.iterations import one_step
 from diffsim.ad.implicit.matrices import Matrix, matrix_of
@@ -27,7 +28,6 @@ from diffsim.ad.implicit.one_entry import (
 from diffsim.ad.implicit.solve_equation import EquationSolve, check_sizes, check_unknown
 from diffsim.ad.implicit.solvers import Options, Solver, checked_options
 from diffsim.ad.implicit.tangents import forward_recorder, linear_tangents
-from diffsim.ad.recorder import enclosing_recorder
 from diffsim.ad.tangent_recorder import TangentRecorder
 from diffsim.errors import FieldError, Span
 from diffsim.lang.host.provenance import source_of

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.enclosing_recorder import EnclosingRecorder, RolloutSummary, enclosing_recorder
 from diffsim.ad.record.elements import Box, add_elements, read_elements, values_of, write_elements
-from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, enclosing_recorder
 from diffsim.errors import AutodiffError, MissingGradientError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from diffsim.ad.enclosing_recorder import EnclosingRecorder, enclosing_recorder
 from diffsim.ad.implicit.equation import Equation
 from diffsim.ad.implicit.one_entry import (
     Solve,
@@ -25,7 +26,6 @@ from diffsim.ad.implicit.tangents import forward_recorder, solve_with_tangents
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.step_trace import StepTrace
-from diffsim.ad.recorder import EnclosingRecorder, enclosing_recorder
 from diffsim.ad.rollout_recorders import CarryRecorder
 from diffsim.errors import KEEP, AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint

@@ -145,7 +145,7 @@ def check_entries(record: Any) -> None:
                 hint=HINT,
             )
     given = [e for e in flat(record) if isinstance(e, Wrote) and e.is_given()]
-    if given and record.read_out:
+    if given and record.reads:
         raise AutodiffError(
             f"fields are read out in Python, and {given[-1].field.name} is set there: if one is made of the "
             "other, the complex step cannot see it",

@@ -27,6 +27,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
+    from diffsim.runtime.fields.read_values import Provenance
     from diffsim.runtime.kernels.specialization import Specialization
 
 _NO_ROW = -1  # in the column of kernels: the entry itself is stored
@@ -40,7 +41,7 @@ class Record(Sequence[Entry]):
 
     Attributes:
         alive: the kernels that were launched, each with what its adjoint needs to stay alive.
-        read_out: whether Python read a field with a gradient.
+        reads: the origins of what Python has read of fields with a gradient, the first one first.
         seeded: whether Python wrote something other than 0 to a gradient.
         declares_constants: whether the program called `ds.stop_grad`.
         base: the clock's reading when it began.
@@ -50,7 +51,8 @@ class Record(Sequence[Entry]):
     """
 
     # As they are in nearly all records; a tape makes one in each turn of a loop.
-    read_out = seeded = declares_constants = is_gapless = False
+    seeded = declares_constants = is_gapless = False
+    reads: Sequence[Provenance] = ()
     is_plain = True
     takes_fields = False
     _silent = 0  # entries during which the clock did not tick
@@ -148,6 +150,19 @@ class Record(Sequence[Entry]):
             elif isinstance(thing, Saved) and self.is_gapless:
                 thing.shift(start, shift)
 
+    # ---- what Python has read
+
+    @property
+    def may_use_reads(self) -> bool:
+        """Whether something that Python made of what it has read may be on the record: not in launches."""
+        if not self.reads or self.is_plain:
+            return False
+        start = self.reads[0].entry
+        return any(
+            number == _NO_ROW and not isinstance(thing, Launched)
+            for number, thing in zip(self._kernels[start:], self._things[start:], strict=True)
+        )
+
     # ---- a recording that repeats the last one (`following.py`)
 
     def close(self) -> None:
@@ -215,7 +230,7 @@ class Record(Sequence[Entry]):
             s: s.dependencies.alive()
             for s in dict.fromkeys(e.special for e in made.firsts() if isinstance(e, Launched))
         }
-        made.read_out, made.seeded = self.read_out, self.seeded
+        made.reads, made.seeded = self.reads, self.seeded
         made.declares_constants = self.declares_constants
         made.base, made.is_gapless = self.base, self.is_gapless
         return made

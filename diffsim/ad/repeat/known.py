@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diffsim.ad.record.entries import Launched, Wrote, all_written
+from diffsim.ad.record.entries import Launched, Stored, Wrote, all_written
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.record import Record
 from diffsim.runtime.fields.field import Field
@@ -52,11 +52,12 @@ class Known:
         some = any(c is not None for c in checks)
         self.by_arguments = some or (self.writes and any(map(_takes_whole_numbers, firsts)))
         self.follows = not all(map(_is_plain, firsts))
+        computes = not all(map(_is_memory, firsts))
         # Objects of their own: they keep no field alive.
         adjoints = (f.adjoint for f in all_written(firsts))
         self.gradients: list[Versions] = [g.versions for g in adjoints if g is not None]
         self._reached: set[int] = set()
-        self._more = self.asks or self.follows
+        self._more = self.asks or computes
         self._count = len(record)
         self.changes = session.with_grad.changes
 
@@ -72,7 +73,7 @@ class Known:
         """Return the same of any loss that the record is known to lead to."""
         if self.changes != session.with_grad.changes or self._count != len(record):
             return False
-        return not (self._more or record.read_out)
+        return not (self._more or record.may_use_reads)
 
     def leads_to(self, loss: Any) -> bool:
         """Return whether it is known that the record leads to this loss."""
@@ -103,3 +104,10 @@ def _is_plain(entry: Entry) -> bool:
     if isinstance(entry, Launched):
         return entry.returned is None and entry.undetached is None
     return isinstance(entry, Wrote)
+
+
+def _is_memory(entry: Entry) -> bool:
+    """Return whether the gradient flows through memory alone, if not from what a kernel has returned."""
+    if isinstance(entry, Launched):
+        return entry.undetached is None
+    return isinstance(entry, Wrote) and not isinstance(entry, Stored)

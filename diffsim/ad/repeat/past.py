@@ -221,6 +221,9 @@ def _let_go(entry: Any) -> None:
         entry.field = weakref.ref(entry.field)  # type: ignore[assignment]
         return
     entry.special = weakref.ref(entry.special)
+    if entry.returned is not None:
+        entry.returned.move_to(None)
+        entry.returned = None  # the next launch returns another one
     entry.args = entry.given = tuple(map(_without, entry.args))
 
 
@@ -320,7 +323,9 @@ session.at_reset += [_waiting.clear, _misses.clear]
 
 
 def _can_all_repeat(record: Record, exactly: bool) -> bool:
-    if record.read_out or record.seeded or record.declares_constants:
+    if record.seeded or record.declares_constants or record.may_use_reads:
+        return False
+    if record.reads and exactly and not record.is_plain:
         return False
     return len(record) > 0 and all(_can_repeat(e, exactly) for e in record.firsts())
 
@@ -334,7 +339,8 @@ def _can_repeat(entry: Entry, exactly: bool) -> bool:
             or (a.__class__ in COPIED and not exactly)
             for a in entry.args
         )
-        return plain and not entry.seed and entry.returned is None and entry.undetached is None
+        plain = plain and not (exactly and entry.returned is not None)
+        return plain and not entry.seed and entry.undetached is None
     if entry.__class__ is Wrote:
         assert isinstance(entry, Wrote)
         said = entry.declared_constant or entry.array_source or entry.lost_at

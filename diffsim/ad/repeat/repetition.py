@@ -187,6 +187,7 @@ class Repetition:
         assert past.record is not None
         if saver is not None:
             saver.bytes, saver.spare = past.copied, past.spare
+        past.record.reads = ()
         return past.record
 
     def leave(self, record: Record, saver: OverwriteSaver | None) -> list[Saved]:

@@ -141,7 +141,7 @@ class Rewriting:
         """Return the record of this block: the last one, written over."""
         found = self.past.record
         assert found is not None
-        found.base = self.start
+        found.base, found.reads = self.start, ()
         found.close()
         return found
 

@@ -36,6 +36,8 @@ from diffsim.ad.reverse.seeds import set_number
 from diffsim.backends.native.pool import closed
 from diffsim.runtime.fields.adjoints import clear_gradients, is_plain_number
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.read_values import Provenance
+from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.recorder import NO_REPLACEMENTS, Folded
 from diffsim.runtime.session import session
 
@@ -65,6 +67,7 @@ class Steady(Folded):
     """
 
     __slots__ = (
+        "__weakref__",
         "_by_form",
         "_count",
         "_fields",
@@ -73,6 +76,8 @@ class Steady(Folded):
         "_looks",
         "_misses",
         "_numbers",
+        "_reads",
+        "_returned",
         "_specials",
         "_things",
         "_times",
@@ -97,6 +102,8 @@ class Steady(Folded):
     intercepts = False
     tangents = 0
     replacements = NO_REPLACEMENTS
+    # As reads do.
+    follows_values = refuses_constants = True
 
     def __init__(self, key: Key, loss: Field | None, first: Variant) -> None:
         self.key = key
@@ -109,6 +116,9 @@ class Steady(Folded):
         self._unfolded: Any = None
         self.writer: Any = None
         self._is_disturbed = False
+        # what kernels have returned in this turn, and the origins of what Python has read
+        self._returned: list[Recorded] = []
+        self._reads: list[Provenance] = []
         self._used: list[Variant] = []  # those that may be held, but for `now`
         # those that have a form at a place, by both
         self._by_form: dict[int, dict[Form, list[Variant]]] = {}
@@ -163,6 +173,8 @@ class Steady(Folded):
     def wait(self, *, for_next: bool = True) -> None:
         """End the turn: keep no kernel and no field alive; and wait for the next tape of the line."""
         self.stage = WAITING
+        if self._returned:
+            self._let_go()
         if self.now.is_held:
             self.now.release()
         if self._used:
@@ -227,6 +239,8 @@ class Steady(Folded):
             flat[0] = 0
             session.clock = v.latest = v.whole = session.clock + 1
             v.writer, v.cuts, v.dirty = writer, None, False
+        if self._returned:
+            self._let_go()
         self.at, self.stage = 0, BEGUN
         self.writer, self.base = writer, session.clock
         if self.known.writes:
@@ -286,7 +300,8 @@ class Steady(Folded):
 
     def wrote(self, field: Field, index: Any, value: Any) -> None:
         """Write a write from Python over the one at its place, if it is one to the same elements."""
-        if self._unfolded is None and value.__class__ is np.ndarray:
+        # After a read the value may have been made of what was read.
+        if self._unfolded is None and value.__class__ is np.ndarray and not self._reads:
             k, form = self.at, form_of_write(field, index, value)
             if (k < self._count and form == self.now.forms[k]) or self._goes_on(form):
                 entry: Any = self._things[k]
@@ -308,6 +323,8 @@ class Steady(Folded):
             now.follows[k, form] = found
             self._used.append(now)
             self._use(found)
+            for source in self._reads:
+                source.move_to(self)  # type: ignore[arg-type]
             return True
         beginning = self.record.beginning(k)
         beginning.base = self.base
@@ -340,8 +357,19 @@ class Steady(Folded):
         self.unfolded.lost(source)
 
     def returned(self, result: Any) -> Any:
-        """As in `Recorder`: of a launch that has just been found to be another one."""
+        """As in `Recorder`: the number that the tape follows is the one of this turn."""
+        if self._unfolded is None:
+            entry = self._things[self.at - 1]
+            if isinstance(entry, Launched):
+                made = entry.returned = Recorded(result, self)  # type: ignore[arg-type]
+                self._returned.append(made)
+                return made
         return self.unfolded.returned(result)
+
+    def read_out(self, source: Provenance) -> int:
+        """As in `Recorder`."""
+        self._reads.append(source)
+        return self.at
 
     def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
         """As in `Witness`; told by another thread, so that nothing is unfolded here."""
@@ -368,22 +396,34 @@ class Steady(Folded):
             if versions.dirty:
                 return False
         session.end_recording(self.entry)
+        if self._reads or record.reads:
+            self._end_reads()
         self.entry, self.stage, self._misses = None, ENDED, 0  # no cycle
         record.base = base = self.base
         self.integrity.ended_at = now = session.clock
         record.is_gapless = now - base == self._count
         return True
 
+    def _end_reads(self) -> None:
+        """End the block for the numbers that Python has read in it: they are plain ones now."""
+        for source in self._reads:
+            source.move_to(None)
+        self.record.reads, self._reads = self._reads, []
+
+    def _let_go(self) -> None:
+        """Let the numbers that kernels have returned be of no recording any more."""
+        for number in self._returned:
+            number.move_to(None)
+        self._returned.clear()
+
     def is_ready(self, loss: Any) -> bool:
         """Return whether a pass from this loss, after the block, needs no check but those of the adjoints."""
-        if (
-            loss.__class__ is not Field
-            or self.stage != ENDED
-            or self._is_disturbed
-            or session.recorders
-        ):
+        if self.stage != ENDED or self._is_disturbed or session.recorders:
             return False
-        return self.known.suffices(self.record, loss)
+        if loss.__class__ is Field:
+            return self.known.suffices(self.record, loss)
+        found = any(loss is number for number in self._returned) and not loss.array.shape
+        return found and self.known.suffices_for_others(self.record)
 
     def zero(self) -> bool:
         """Set the gradients of the fields on the record to 0; False: they are to be looked for."""
@@ -394,12 +434,15 @@ class Steady(Folded):
                 adjoint.clear()
         return True
 
-    def run_adjoints(self, loss: Field) -> None:
+    def run_adjoints(self, loss: Field | Recorded) -> None:
         """Run the pass from this loss; gradients that are left of others are added in the end."""
         cleared = None
         if self.key[2] < 0 and self.known.has_leftovers():  # on a tape without a loss alone
             cleared = ClearedGradients(all_written(self.record.firsts()))
-        self.seed(loss)
+        if isinstance(loss, Recorded):
+            loss.receive(np.ones(()))
+        else:
+            self.seed(loss)
         self.run_rows(cleared)
 
     def seed(self, loss: Field) -> None:
@@ -436,8 +479,20 @@ class Steady(Folded):
                 self.past.hold(now.held)
             self.remove(now)
             now.is_held = False  # by the line
-        self._unfolded = unfold[0](self, beginning)
-        return self._unfolded
+        made = self._unfolded = unfold[0](self, beginning)
+        if self._reads or self._returned:
+            self._move_to(made)
+        return made
+
+    def _move_to(self, recorder: Any) -> None:
+        """Let what the program has of this turn be of the recorder that goes on with it."""
+        record = recorder.recorded()
+        for number in self._returned:
+            number.move_to(recorder)
+        for source in self._reads:
+            source.move_to(recorder)
+        record.reads, self._reads = self._reads or record.reads, []
+        self._returned.clear()
 
     def rewriting(self) -> Rewriting:
         """Return what compares further events with the last recording."""

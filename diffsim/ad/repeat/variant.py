@@ -107,7 +107,7 @@ class Variant:
         record, known = past.record, past.known
         if record is None or past.bytes > MOST_BYTES or not isinstance(known, Known):
             return None
-        if known.follows or not known.suffices_for_others(record):
+        if not known.suffices_for_others(record):
             return None
         if past.is_native and (loss is None or not past.is_plain):
             return None
@@ -190,6 +190,7 @@ def _take_over(mine: Launched | Wrote, other: Launched | Wrote) -> None:
     if isinstance(mine, Launched):
         assert isinstance(other, Launched)
         mine.given, mine.args, mine.now = other.given, other.args, other.now
+        mine.returned = other.returned
         return
     assert isinstance(other, Wrote)
     mine.value, mine.writer = other.value, other.writer

@@ -256,8 +256,8 @@ def derivative_of(f: Field) -> Field | None:
     dual, and one that is 0 throughout has nothing that could get lost.
     """
     if f.adjoint is None and not f.duals:
-        return None  # whatever records: a steady tape need not be asked
-    tape = session.tape
+        return None
+    tape = session.front
     if tape is None or not tape.follows_values:
         return None
     if not tape.tangents:

@@ -48,7 +48,7 @@ class Provenance:
         # One for each field and recording: the reader is a look at the stack, which is too slow for each
         # element.
         source: Any = field.source
-        tape = session.tape
+        tape = session.front
         assert tape is not None  # read_values are made while one records
         if source is None or source._tape() is not tape or source.record is not tape.record:
             field.source = source = cls(field, tape)
@@ -56,11 +56,16 @@ class Provenance:
 
     def __init__(self, field: Field, tape: Recorder) -> None:
         self._field = weakref.ref(field)
-        self._tape = weakref.ref(tape)
-        self._record = weakref.ref(tape.record)
+        self._tape: Callable[[], Recorder | None] = weakref.ref(tape)
+        self._record: Callable[[], object] = weakref.ref(tape.record)
         # How long the record is: only writes recorded later can depend on what is read.
-        self.entry = tape.read_out(field)
+        self.entry = tape.read_out(self)
         self.reader = Caller()
+
+    def move_to(self, tape: Recorder | None) -> None:
+        """Be of another recorder, which goes on with the recording; None: that is over."""
+        self._tape = _of_nobody if tape is None else weakref.ref(tape)
+        self._record = _of_nobody if tape is None else weakref.ref(tape.record)
 
     @property
     def field(self) -> Field | None:
@@ -82,7 +87,7 @@ class Provenance:
 
         A field that is gone was not on the tape, and nobody can ask for its gradient.
         """
-        tape = session.tape
+        tape = session.front
         return (
             tape is not None
             and tape.refuses_constants
@@ -138,6 +143,10 @@ class Provenance:
                 Span.of_caller(),
                 hint=f"{hint}; if a constant is meant, say so: ds.stop_grad(value)",
             )
+
+
+def _of_nobody() -> None:
+    """Stand for a weak reference to something that is gone."""
 
 
 class Followed:

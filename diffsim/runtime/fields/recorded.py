@@ -25,13 +25,17 @@ from diffsim.lang.types.matrix import Matrix
 from diffsim.public_names import PublicNames
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
-from diffsim.runtime.recorder import Recorder
+from diffsim.runtime.recorder import NullRecorder, Recorder
 from diffsim.runtime.session import session
 from diffsim.tracebacks import entries
 
+_OVER = NullRecorder()
+"""The recorder of numbers whose recording is over."""
+_OVER.record = object()
+
 
 @entries(
-    but="__init__ __copy__ __deepcopy__ __reduce__ follows belongs_to receive take in_field apply"
+    but="__init__ __copy__ __deepcopy__ __reduce__ follows belongs_to move_to receive take in_field apply"
 )
 class Recorded(Tracked, metaclass=PublicNames):
     """A number, vector or matrix on a tape: made by a kernel that returned it, or computed from such ones.
@@ -116,6 +120,11 @@ class Recorded(Tracked, metaclass=PublicNames):
     def belongs_to(self, tape: Recorder) -> bool:
         """Return whether it is part of what the recorder has recorded so far."""
         return tape.record is self.record
+
+    def move_to(self, tape: Recorder | None) -> None:
+        """Be of another recorder, which goes on with the recording; None: that is over."""
+        self.tape = tape or _OVER
+        self.record = self.tape.record
 
     def receive(self, g: np.ndarray) -> None:
         """Add a gradient: its sum over the elements where a number was broadcast."""
