@@ -131,6 +131,8 @@ READS = [
     "named['f'](0.5)",
     "h(1.5)",
     "kind(2.75)",
+    "(1.75 * units(2, n % 2, kind)[1])",
+    "units(3, 1, kind)[1]",
     "min(g, n)",
     "max(1.0, me.a)",
     "abs(g)",
@@ -268,8 +270,9 @@ def by_python(text):
 
     nothing = type("Nothing", (), {"init": staticmethod(lambda **_: None), "f64": None})
     space = _space(
-        func=lambda f: f, vector=np.array, check=check, set_default=set_default, ds=nothing
-    )
+        func=lambda f: f, vector=np.array, units=lambda n, i, kind: np.eye(n, dtype=kind)[i],
+        check=check, set_default=set_default, ds=nothing,
+    )  # fmt: skip
     exec(text, space)
     space["main"]()
     return found
@@ -301,7 +304,10 @@ def verdict(text):
 
     file = f"<captured {abs(hash(text))}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    space = _space(func=ds.func, vector=ds.Vector, check=check, set_default=set_default, ds=ds)
+    space = _space(
+        func=ds.func, vector=ds.Vector, units=ds.Vector.unit,
+        check=check, set_default=set_default, ds=ds,
+    )  # fmt: skip
     exec(compile(text, file, "exec"), space)
     func = ds.func(space["run"])
 

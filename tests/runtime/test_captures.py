@@ -362,6 +362,27 @@ def test_the_same_vectors_are_not_compared_in_parts(kind, monkeypatch):
     assert (calls, out[None]) == ([], 0.0)
 
 
+def test_constants_of_a_number_type_are_made_once(monkeypatch):
+    """`ds.Vector.zero(float, 2)` depends on nothing that a launch would have to ask again."""
+    out, kind = number(), float
+
+    @ds.kernel
+    def run():
+        made = ds.Matrix.identity(kind, 2) @ ds.Vector.one(float, 2) + ds.Vector.zero(int, 2)
+        out[None] = made[1] + ds.Vector.unit(2, 1, kind)[1] / 2
+
+    run()
+    assert out[None] == 1.5
+    calls = []
+    monkeypatch.setattr(ds.Matrix, "_as_constant", lambda self: calls.append(self))
+    run()
+    assert (calls, out[None]) == ([], 1.5)
+    monkeypatch.undo()
+    kind = int
+    run()
+    assert out[None] == 1.5
+
+
 @pytest.mark.parametrize("kind", VECTORS)
 @pytest.mark.parametrize("value", [3.0, -0.0])
 def test_a_vector_that_changes_is_seen(kind, value):
