@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.target import LibraryFunction, MathMap
 from diffsim.backends.native import trigonometric
@@ -9,6 +12,9 @@ from diffsim.backends.native.jit import VECTOR_MATH, Jit
 from diffsim.backends.native.vector_code import VectorCode
 from diffsim.ir.op import Instr
 from diffsim.ir.types import ScalarType
+
+if TYPE_CHECKING:
+    from diffsim.backends.simd.simd_values import SimdValues
 
 FUNCTIONS: MathMap = {
     **{
@@ -65,3 +71,54 @@ def _inlined(module: Module, name: str, t: ScalarType, lanes: int, library: str)
         text = trigonometric.definition(symbol, name, t.llvm, lanes, library)
         module.declare(f"@{symbol}", text)
     return symbol
+
+
+def call_lanes(body: SimdValues, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
+    """Call a function of libmvec on parts of the vectors; without one, libm for each lane."""
+    # The widest form may have fewer lanes than the vectors here, W being several registers.
+    symbol, width = vector_form(body.jit, body.module, function, t, body.lanes)
+    if not symbol:
+        return _call_by_lane(body, function, t, args)
+    kind, part = body.vector(t.llvm), f"<{width} x {t.llvm}>"
+    parts = []
+    for first in range(0, body.lanes, width):
+        pieces = args
+        if width < body.lanes:
+            picks = ", ".join(f"i32 {first + k}" for k in range(width))
+            pieces = [
+                body.assign(f"shufflevector {kind} {a}, {kind} poison, <{width} x i32> <{picks}>")
+                for a in args
+            ]
+        operands = ", ".join(f"{part} {p}" for p in pieces)
+        parts.append(body.assign(f"call {body.module.flags} {part} @{symbol}({operands})"))
+    # Concatenate pairwise: shufflevector takes two vectors of one length. W and the width are
+    # powers of two.
+    while len(parts) > 1:
+        part, double = f"<{width} x {t.llvm}>", 2 * width
+        picks = ", ".join(f"i32 {k}" for k in range(double))
+        parts = [
+            body.assign(f"shufflevector {part} {a}, {part} {b}, <{double} x i32> <{picks}>")
+            for a, b in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        width = double
+    return parts[0]
+
+
+def _call_by_lane(
+    body: SimdValues, function: LibraryFunction, t: ScalarType, args: list[str]
+) -> str:
+    # The results overwrite the first operand's array, one lane after it was read.
+    arrays = [body.spill(t.llvm, a) for a in args]
+
+    def one(lane: str) -> None:
+        result = FunctionLowering.call_function(
+            body, function, t, [body.load_lane(r, t.llvm, lane) for r in arrays]
+        )
+        slot = body.assign(f"getelementptr {t.llvm}, ptr {arrays[0]}, i64 {lane}")
+        body.emit(f"store {t.llvm} {result}, ptr {slot}")
+
+    body.each_lane(one, may_be_idle=True)
+    result = body.assign(f"load {body.vector(t.llvm)}, ptr {arrays[0]}, align 64")
+    for array in arrays:
+        body.free_array(t.llvm, array)
+    return result

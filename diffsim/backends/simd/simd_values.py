@@ -16,8 +16,7 @@ from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
-from diffsim.backends.simd import masked_stores
-from diffsim.backends.simd.libm import vector_form
+from diffsim.backends.simd import libm, masked_stores
 from diffsim.ir.nodes import LEAVES, Const, Load, Mem, Task, Value
 from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.types import ScalarType
@@ -391,10 +390,11 @@ class SimdValues(FunctionLowering):
         at = self.assign(f"getelementptr {t}, ptr {array}, i64 {lane}")
         return self.assign(f"load {t}, ptr {at}")
 
-    def each_lane(self, emit: Callable[[str], None]) -> None:
+    def each_lane(self, emit: Callable[[str], None], *, may_be_idle: bool = False) -> None:
         """Emit a loop over the active lanes, lowest first: count trailing zeros, then clear the lowest bit.
 
-        At least one lane is active, so the loop tests at its end, and cttz may treat 0 as poison.
+        The loop tests at its end, and cttz may treat 0 as poison: at least one lane is active, or
+        `may_be_idle`, as in a branch that is cheap enough to run without a test.
         """
         word = f"i{self.lanes}"
         bits = "-1"
@@ -405,7 +405,11 @@ class SimdValues(FunctionLowering):
         self.module.declare(cttz, f"declare {word} {cttz}({word}, i1)")
         before = self.label
         head, after = self.new_label("lane"), self.new_label("lanes")
-        self.jump(head)
+        if self.mask and may_be_idle:
+            none = self.assign(f"icmp eq {word} {bits}, 0")
+            self.emit(f"br i1 {none}, label %{after}, label %{head}")
+        else:
+            self.jump(head)
         self.start_block(head)
         left, rest = self.fresh(), self.fresh()
         at = len(self.lines)
@@ -549,52 +553,6 @@ class SimdValues(FunctionLowering):
     # ---- functions
 
     def call_function(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
-        """Call a function of libmvec on parts of the vectors; without one, libm for each lane."""
         if not self.emits_vectors:
             return super().call_function(function, t, args)
-        # The widest form may have fewer lanes than the vectors here, W being several registers.
-        symbol, width = vector_form(self.jit, self.module, function, t, self.lanes)
-        if not symbol:
-            return self._call_by_lane(function, t, args)
-        kind, part = self.vector(t.llvm), f"<{width} x {t.llvm}>"
-        parts = []
-        for first in range(0, self.lanes, width):
-            pieces = args
-            if width < self.lanes:
-                picks = ", ".join(f"i32 {first + k}" for k in range(width))
-                pieces = [
-                    self.assign(
-                        f"shufflevector {kind} {a}, {kind} poison, <{width} x i32> <{picks}>"
-                    )
-                    for a in args
-                ]
-            operands = ", ".join(f"{part} {p}" for p in pieces)
-            parts.append(self.assign(f"call {self.module.flags} {part} @{symbol}({operands})"))
-        # Concatenate pairwise: shufflevector takes two vectors of one length. W and the width are
-        # powers of two.
-        while len(parts) > 1:
-            part, double = f"<{width} x {t.llvm}>", 2 * width
-            picks = ", ".join(f"i32 {k}" for k in range(double))
-            parts = [
-                self.assign(f"shufflevector {part} {a}, {part} {b}, <{double} x i32> <{picks}>")
-                for a, b in zip(parts[::2], parts[1::2], strict=True)
-            ]
-            width = double
-        return parts[0]
-
-    def _call_by_lane(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
-        # The results overwrite the first operand's array, one lane after it was read.
-        arrays = [self.spill(t.llvm, a) for a in args]
-
-        def one(lane: str) -> None:
-            result = FunctionLowering.call_function(
-                self, function, t, [self.load_lane(r, t.llvm, lane) for r in arrays]
-            )
-            slot = self.assign(f"getelementptr {t.llvm}, ptr {arrays[0]}, i64 {lane}")
-            self.emit(f"store {t.llvm} {result}, ptr {slot}")
-
-        self.each_lane(one)
-        result = self.assign(f"load {self.vector(t.llvm)}, ptr {arrays[0]}, align 64")
-        for array in arrays:
-            self.free_array(t.llvm, array)
-        return result
+        return libm.call_lanes(self, function, t, args)
