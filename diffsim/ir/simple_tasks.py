@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diffsim.ir.nodes import Alloca, Atomic, Const, Let, Load, Stmt, Store, Task
-from diffsim.ir.traversal import statements
+from diffsim.ir.layout import strides_of
+from diffsim.ir.nodes import Alloca, Atomic, Const, Let, Load, Stmt, Store, Task, Value
+from diffsim.ir.traversal import blocks, statements, uses
 
 _SHORT_ROW = 128  # lanes
 MOST_LOADS = 12  # of a lane; more of them at a time take too many registers
@@ -56,6 +57,44 @@ def short_row(task: Task) -> int:
         return 0
     length = int(hi.value) - int(lo.value)
     return length if 0 < length <= _SHORT_ROW else 0
+
+
+def is_one_row(task: Task) -> bool:
+    """Whether the rows of a box follow one another in all memories that its lanes access.
+
+    So it is where lanes (i, k) use their numbers for nothing but elements [i, k], of rows as long as the
+    memory's. Not where something else depends on rows: private copies, seams, idle lanes.
+    """
+    sizes = box_sizes(task)
+    if not short_row(task) or sizes is None or task.privatized or task.reach or task.order:
+        return False
+    if task.simd or task.appends or task.aligned or task.lag is not None or task.active is not None:
+        return False
+    if any(lo.value for lo in task.bounds.yields[2::2] if isinstance(lo, Const)):
+        return False
+    own = set(task.axes)
+    if own.intersection(v for _, _, index in task.reductions for v in index):
+        return False
+    return own.isdisjoint(task.body.yields) and all(
+        _follows_rows(s, task.axes, sizes, own) for s in statements(task.body)
+    )
+
+
+def _follows_rows(s: Stmt, axes: Sequence[Value], sizes: Sequence[int], own: set[Value]) -> bool:
+    """Whether a statement uses the numbers of a lane as one: its place in a memory, or not at all."""
+    inside = [v for block in blocks(s) for v in block.yields]
+    used = [v for v in (*uses(s), *inside) if v in own]
+    if not used:
+        return True
+    if not isinstance(s, (Load, Store, Atomic)) or s.mem.kind != "field" or s.mem.shape is None:
+        return False
+    index = s.index[: s.mem.rank]
+    if sorted(map(id, used)) != sorted(map(id, axes)) or not own.issubset(index):
+        return False
+    strides = [strides_of(s.mem)[index.index(axis)] for axis in axes]
+    return all(
+        far == near * n for far, near, n in zip(strides, strides[1:], sizes[1:], strict=False)
+    )
 
 
 def is_plain(task: Task) -> bool:

@@ -49,6 +49,7 @@ from tests.fuzz import (
     nonfinite,
     numbering,
     numbers,
+    one_row,
     programs,
     recomputed,
     recordings,
@@ -121,6 +122,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return decomposed.make(seed), [
             ("decomposed", functools.partial(decomposed.verdict, seed=seed))
         ]
+    if seed % 128 == 103:
+        return one_row.make(seed), [("one row", functools.partial(one_row.verdict, seed=seed))]
     if seed % 32 == 7:
         return dense.make(seed), [("dense", functools.partial(dense.verdict, seed=seed))]
     if seed % 64 == 43:

@@ -11,7 +11,7 @@ from diffsim.backends.llvm.parameter_block import STOP
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.ir.nodes import Atomic, If, Let, Load, Store, Task
 from diffsim.ir.op import Math
-from diffsim.ir.simple_tasks import short_row
+from diffsim.ir.simple_tasks import is_one_row, short_row
 from diffsim.ir.traversal import statements
 
 _CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
@@ -30,12 +30,12 @@ def whole_row(task: Task) -> int:
 
     LLVM makes better code of short rows whose length it knows, but for branches, which it would write out
     lane by lane, and for sums, whose additions follow one another: 32 of them take LLVM two seconds. Of rows
-    with more work threads would have too few to share.
+    with more work threads would have too few to share. Rows that are one have no ends.
     """
     length = 0 if task.simd or task.appends or task.reductions else short_row(task)
     if length > _FEW_LANES and any(isinstance(s, If) for s in statements(task.body)):
         return 0
-    return length if length * cost(task.body) <= _ROW_WORK else 0
+    return length if length * cost(task.body) <= _ROW_WORK and not is_one_row(task) else 0
 
 
 def slices(body: FunctionLowering, lanes: str, work: int, least: str, most: str) -> str:

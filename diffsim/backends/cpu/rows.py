@@ -17,7 +17,7 @@ from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 from diffsim.ir.nodes import Block, Task, Value
 from diffsim.ir.schedules import AlignedRows
-from diffsim.ir.simple_tasks import box_sizes
+from diffsim.ir.simple_tasks import box_sizes, is_one_row
 from diffsim.ir.traversal import statements
 
 _LARGE, _LONG_BODY = 1000, 60  # how many times as large as a rim the box is; statements
@@ -32,6 +32,10 @@ def emit_lanes(body: FunctionLowering, k: int, task: Task, work: int) -> list[st
     lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
     if len(task.axes) == 1:
         return _inner(body, k, task, work, lows[0], ("%begin", "%end"), {}, None)
+    if is_one_row(task) and k not in body.module.sharing:
+        # The last axis counts all lanes, and the element [first, lane] is that of the lane's row.
+        rows = dict(zip(task.axes[:-1], lows, strict=False))
+        return _inner(body, k, task, work, lows[-1], ("%begin", "%end"), rows, None)
     sizes = sizes_of(body, k, task, lows)
     before = body.label
     head, inside, after = (body.new_label(w) for w in ("rows", "row", "end"))
@@ -192,6 +196,8 @@ def _gains_no_vectors(task: Task, most: int) -> bool:
     sizes = box_sizes(task)
     if sizes is None:
         return False
+    if is_one_row(task):
+        sizes = [math.prod(sizes)]
     if sizes[-1] <= shared_functions.SHORTEST_ROW:
         return True
     is_small = math.prod(sizes) * _LARGE <= most
