@@ -107,6 +107,7 @@ class Backend(Protocol):
         stops: whether `breakpoint()` in a kernel stops a launch.
         keeps_code: whether `link` asks nothing of the tasks of a kernel, so that code can be linked without
             the passes having run.
+        many_lanes: whether lanes at work are so many that each saves as little as it can.
         knows_shapes: whether the shapes of the arrays that a kernel is given first are numbers in its code.
         loaded: the machine code that was loaded last.
     """
@@ -114,6 +115,7 @@ class Backend(Protocol):
     name: str
     stops: bool
     keeps_code: bool
+    many_lanes: bool
     knows_shapes: bool
     loaded: RecentlyUsed
 

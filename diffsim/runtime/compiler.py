@@ -83,7 +83,8 @@ def differentiate(
     again: bool = False,
 ) -> reverse.Adjoint:
     """Make the adjoint of a prepared kernel, or load it; see `passes.autodiff.reverse`."""
-    how = "adjoint", strict, detached, in_place, again
+    many_lanes = session.backend.many_lanes
+    how = "adjoint", strict, detached, in_place, again, many_lanes
     kept: reverse.Adjoint | None = kept_results.find_kernel(kernel, *how)
     if kept is not None:
         return kept
@@ -95,6 +96,7 @@ def differentiate(
         in_place=in_place,
         new_version=new_version,
         again=again,
+        many_lanes=many_lanes,
     )
     # The text of an error has numbers of lines in it, which change.
     if not any(c.perhaps for c in made.conditions):

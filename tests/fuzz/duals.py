@@ -81,6 +81,8 @@ class Dual:
         return o / self
 
     def __pow__(self, n):
+        if isinstance(n, float):
+            return Dual(self.v**n, n * self.v ** (n - 1) * self.d)
         made = self
         for _ in range(n - 1):
             made = made * self

@@ -56,6 +56,10 @@ class NestedMaker(Maker):
             self.put(depth, f"{k} = 0")
             test = f"{k} < {self.pick(2, 3, 4)} and " if kind == "while" else f"{k} != 3 and "
             self.put(depth, f"while {test}{name} < {self.pick(0.6, 2.0)}:")
+            if self.r.random() < 0.3:  # an iteration that is the last one need not count
+                self.put(depth + 1, f"if {self.condition()}:")
+                twice = [f"{k} += 1"] * (kind == "while")
+                self.put(depth + 2, self.pick("break", "break", *twice))
             self.put(depth + 1, f"{k} += 1")
         self.scope.floats.append(name)
         self.scope.ints.append(k)
@@ -84,6 +88,7 @@ class NestedMaker(Maker):
             f"ds.sin({name}) * {new} + {self.number()}",
             f"ds.sin({name}) * {new} + {self.number()}",
             f"ds.sin({new}) * ({again})",
+            f"{self.number()} * ({name} * {name} + 0.5) ** {self.pick(-0.3, 0.4, 1.5)}",
         )
         self.put(depth + 1, f"{name} = {self.pick(*computed, *replaced)}")
         self.scope.floats, self.scope.vecs = [*floats, name], vecs

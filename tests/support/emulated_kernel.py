@@ -1,10 +1,12 @@
 """One kernel as the threads of a GPU compute it, seen on the CPU. (For any test: `--emulated-gpu`.)"""
 
 import functools
+from unittest import mock
 
 from diffsim.backends.cuda.codegen import lower
 from diffsim.backends.cuda.ptx import to_ptx
 from diffsim.passes import pipeline
+from diffsim.runtime.session import session
 from tests.backends.emulator import Blocks
 
 BLOCK = 64
@@ -15,7 +17,8 @@ class Emulated:
 
     def __init__(self, kernel, *, grad=False, block_dim=BLOCK, **options):
         (special,) = kernel.specializations.values()
-        ir = special.derivative.ir if grad else special.ir
+        with mock.patch.object(session.backend, "many_lanes", new=True, create=True):
+            ir = special.derivative.ir if grad else special.ir
         self.ir = pipeline.run(ir, pipeline.LOWER_CUDA, check=True)
         self.code = lower(self.ir, fast_math=False, block_dim=block_dim, **options)
         self.blocks = Blocks(self.code)

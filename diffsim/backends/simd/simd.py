@@ -16,7 +16,8 @@ How it is done (`SimdLowering`, a `FunctionLowering` that knows which values are
 - `mask` is the active mask: the lanes that the last block of a row has, within those the ones that took a
   branch, within those the ones whose loop still runs. Code is only run where at least one lane is active; it
   computes in all lanes, and loads, stores and adds in the active ones.
-- Saved values of loops (scratch) are W wide and contiguous, and need no mask.
+- Saved values of loops (scratch) are W wide and contiguous. They need no mask but in reversed loops that save
+  again, where a lane that waits for others would lose what it has saved.
 - Functions of libmvec, and exp's own vector form, are called for as many lanes as they take at once. All
   lanes, also those of an incomplete block, go through the same code: no element depends on where a chunk
   begins.
@@ -53,6 +54,7 @@ from diffsim.ir.nodes import (
     If,
     Let,
     Load,
+    Mem,
     Stmt,
     Store,
     Value,
@@ -368,10 +370,11 @@ class SimdLowering(SimdValues):
         Lane j is active for its first `trips[j]` iterations; a finished lane keeps its carried values by a
         select, as the loop goes on computing in all lanes. In a reversed loop that ends at the same index
         everywhere, lanes with fewer iterations wait for the others first: all are at one index then, so what
-        they saved there is one vector. (Not where they save, too, without a mask: what a lane that waits has
-        saved before would be lost.)
+        they saved there is one vector.
         """
-        outer = self.mask
+        outer, kept = self.mask, self.kept
+        if s.reverse:
+            self.kept = kept | _saved_in(s.body)
         lo, hi = self.index(s.lo), self.index(s.hi)
         first, kind = self.as_vector(lo), self.vector("i64")
         last = self.as_vector(hi)
@@ -401,7 +404,7 @@ class SimdLowering(SimdValues):
         self.emit(f"br i1 {inside}, label %{body}, label %{after}")
         self.start_block(body)
         # A reversed loop still counts up; only the index is mirrored, from the last end or from each lane's.
-        together = s.reverse and not lo.step and not lo.vector and not _keeps(s.body)
+        together = s.reverse and not lo.step and not lo.vector
         distance = k
         if together:
             distance = self.assign(f"sub nsw i64 {self.assign(f'sub nsw i64 {most}, 1')}, {k}")
@@ -430,7 +433,7 @@ class SimdLowering(SimdValues):
             made = self.assign(f"sub nsw i64 {k}, {inits[0]}")
             safepoints.spend(self, made, safepoints.iteration_cost(s))
             strips.finish(self.assign(f"icmp slt i64 {k}, {most}"), [k, *params])
-        self.mask = outer
+        self.mask, self.kept = outer, kept
 
     def divergent_while(self, s: While) -> None:
         outer = self.mask
@@ -542,11 +545,12 @@ class SimdLowering(SimdValues):
         return self.assign(f"mul nsw i64 {most}, {self.lanes}")
 
 
-def _keeps(body: Block) -> bool:
-    """Whether the iterations of a loop store to scratch that was allocated before it."""
+def _saved_in(body: Block) -> set[Mem]:
+    """Return the scratch that iterations of a loop store to, and that was allocated before it."""
     found = list(statements(body))
     own = {s.mem for s in found if isinstance(s, Alloca)}
-    return any(isinstance(s, Store) and s.mem.kind == "scratch" and s.mem not in own for s in found)
+    stores = {s.mem for s in found if isinstance(s, Store) and s.mem.kind == "scratch"}
+    return stores - own
 
 
 def is_cheap(block: Block) -> bool:

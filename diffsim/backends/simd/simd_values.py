@@ -65,6 +65,8 @@ class SimdValues(FunctionLowering):
         """Integers that are loaded as scalars too (`lane_offsets.py`)."""
         self.lane_names: dict[Value, tuple[list[str], tuple[Load, str, int, int]]] = {}
         self.mask = ""
+        self.kept: frozenset[Mem] = frozenset()
+        """Scratch whose elements must stay as they are where a lane is not at work."""
         self.loaded: list[dict[masked_stores.Key, masked_stores.Loaded]] = [{}]
         """For each block around: the neighbours in memory that it has loaded."""
         self.indices: list[dict[Value, Index]] = [{}]
@@ -82,7 +84,7 @@ class SimdValues(FunctionLowering):
     def new_function(self, lines: list[str]) -> SimdValues:
         """Return a lowering of another function for the same lanes, under the same mask."""
         made = type(self)(self.module, lines, self.task, self.lanes, self.jit)
-        made.mask = self.mask
+        made.mask, made.kept = self.mask, self.kept
         made.packed = self.packed
         made.looks_up = self.looks_up
         return made
@@ -215,6 +217,12 @@ class SimdValues(FunctionLowering):
                 # Linear forms are closed under addition, subtraction and uniform factors; anything
                 # else falls through to a vector.
                 return self.plus(a, b if let.op.name == "add" else self.times(b, "-1"))
+            if let.op.name == "min":
+                a, b = (self.index(x) for x in let.args)
+                if not (a.step or a.vector or b.step or b.vector):
+                    name = "@llvm.smin.i64"
+                    self.module.declare(name, f"declare i64 {name}(i64, i64)")
+                    return Index(self.assign(f"call i64 {name}(i64 {a.base}, i64 {b.base})"))
             if let.op.name == "mul":
                 x, y = let.args
                 # Only a uniform factor keeps the form base + step * lane; products of two divergent
@@ -356,6 +364,9 @@ class SimdValues(FunctionLowering):
         if t.is_bool:
             v = self.assign(f"zext {mask} {v} to {kind}")
         if at.step == 1 and not at.vector:
+            if mem in self.kept and self.mask:
+                masked_stores.store(self, mem, kind, v, at.base, "")
+                return
             if mem.kind == "scratch" or not self.mask:
                 self.emit(f"store {kind} {v}, ptr {at.base}, align {t.bytes}{alias}")
                 return

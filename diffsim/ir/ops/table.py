@@ -31,6 +31,7 @@ from diffsim.ir.op import (
 from diffsim.ir.ops import continuation, gamma, shapes
 from diffsim.ir.ops.formulas import (
     broadcast_to,
+    by_base,
     by_denominator,
     by_numerator,
     cast_to,
@@ -205,10 +206,7 @@ power: Op = op("pow", "F F -> F", "base to the power exponent. Where a derivativ
                "(base = 0 with exponent < 1, the logarithm at base <= 0) it is 0.",
                example=("ds.pow(2.0, -1.0)", "0.5"),
                ref=power_reference, lowering=Math("pow"),
-               vjp=(lambda g, x, p, y: unless_zero(g, select(
-                          ne(x, 0) | (p >= 1),
-                          g * p * power(select(ne(x, 0) | (p >= 1), x, 1.0), p - 1.0),
-                          0.0)),
+               vjp=(by_base,
                       lambda g, x, p, y: unless_zero(g, select(
                           x > 0, g * y * log(select(x > 0, x, 1.0)), 0.0))),
                continuation=continuation.power, sample=[(0.2, 4), (-2, 3)])

@@ -4,7 +4,8 @@
     while k < end and ...:          k < end is part of the condition, and the body yields k + 1
         ...
 
-Such a loop has a bounded number of iterations, and its counter is a number like the index of a `For`.
+Such a loop has a bounded number of iterations, and its counter is a number like the index of a `For`. An
+iteration that is the last one, as it has come to a `break`, may leave the counter as it was.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ class Counter:
 
 def counter_of(s: While) -> Counter | None:
     """Return the counter of a loop, if it has one."""
-    made = {x.out: x for x in (*s.cond.stmts, *s.body.stmts) if isinstance(x, Let)}
-    inside = {v for b in (s.cond, s.body) for x in statements(b) for v in (*outs(x), *entered(x))}
+    going_on: _GoingOn | None = None
     for k, p in enumerate(s.params):
-        step = made.get(s.body.yields[k])
-        if p.type.scalar.kind != "i" or p.type.shape or step is None or not _adds_one(step, p):
+        if p.type.scalar.kind != "i" or p.type.shape:
             continue
+        going_on = going_on or _GoingOn(s)
+        if not going_on.adds_one(s.body.yields[k], p):
+            continue
+        inside = {
+            v for b in (s.cond, s.body) for x in statements(b) for v in (*outs(x), *entered(x))
+        }
         for end in _upper_bounds(p, s.cond):
             if end not in inside and end not in s.params:
                 return Counter(k, p, s.inits[k], end)
@@ -54,22 +59,95 @@ def most_iterations(s: For | While) -> int | None:
     return max(0, int(end.value) - int(first.value))
 
 
-def _adds_one(step: Let, p: Value) -> bool:
-    """Whether an op is p + 1."""
-    a, b = step.args if step.op.name == "add" else (None, None)
-    one = b if a is p else a if b is p else None
-    return isinstance(one, Const) and one.value == 1
+def _step(let: Let) -> tuple[int, Value]:
+    """Return a number that an op adds to a value, and the value; 0: it does something else."""
+    a, b = let.args if let.op.name == "add" and not let.out.type.shape else (let.out, let.out)
+    a, b = (b, a) if isinstance(a, Const) else (a, b)
+    return (int(b.value), a) if isinstance(b, Const) and b.type.scalar.is_int else (0, a)
 
 
-def _upper_bounds(p: Value, cond: Block) -> Iterator[Value]:
-    """Yield the numbers that p is below wherever the condition holds."""
+_Known = dict[Value, bool]
+
+
+class _GoingOn:
+    """The conditions of an iteration that another one follows.
+
+    Attributes:
+        made: the op that computes each value of the body; `chosen`: the branch that it comes from.
+        known: conditions whose value is known.
+    """
+
+    def __init__(self, s: While) -> None:
+        self.made, self.chosen = _definitions(s.body)
+        self.known: _Known = {}
+        yields = dict(zip(s.params, s.body.yields, strict=True))
+        # The next condition is about what this iteration yields.
+        for v, holds in _facts(s.cond.yields[0], *_definitions(s.cond), holds=True):
+            if v in yields:
+                self.known.update(self._facts(yields[v], holds))
+
+    def adds_one(self, v: Value, p: Value) -> bool:
+        """Whether a value is p + 1."""
+        return self._adds(1, v, p, self.known)
+
+    def _adds(self, n: int, v: Value, p: Value, known: _Known) -> bool:
+        """Whether a value is p + n, where these conditions are known."""
+        if v in self.made:
+            step, x = _step(self.made[v])
+            return 0 < step <= n and self._adds(n - step, x, p, known)
+        if v not in self.chosen:
+            return v is p and n == 0
+        s, k = self.chosen[v]
+        results = [(j, known[out]) for j, out in enumerate(s.outs) if out in known]
+        for side, holds in ((s.then, True), (s.orelse, False)):
+            here = {**known, **self._facts(s.cond, holds)}
+            # A side that would yield something else than what is known is not taken.
+            if self._holds(s.cond, known) is (not holds) or any(
+                self._holds(side.yields[j], here) is (not result) for j, result in results
+            ):
+                continue
+            for j, result in results:
+                here.update(self._facts(side.yields[j], result))
+            if not self._adds(n, side.yields[k], p, here):
+                return False
+        return True
+
+    def _facts(self, cond: Value, holds: bool) -> _Known:
+        """Return what is so where a condition holds, or does not."""
+        return dict(_facts(cond, self.made, self.chosen, holds=holds))
+
+    def _holds(self, cond: Value, known: _Known) -> bool | None:
+        """Return the value of a condition, or None if it is not known."""
+        if isinstance(cond, Const):
+            return bool(cond.value)
+        if cond in known:
+            return known[cond]
+        if cond in self.chosen:
+            s, k = self.chosen[cond]
+            taken = self._holds(s.cond, known)
+            if taken is None:
+                return None
+            return self._holds((s.then if taken else s.orelse).yields[k], known)
+        let = self.made.get(cond)
+        inner = self._holds(let.args[0], known) if let and let.op.name == "not" else None
+        return None if inner is None else not inner
+
+
+def _definitions(block: Block) -> tuple[dict[Value, Let], dict[Value, tuple[If, int]]]:
+    """Return the ops of a block by what they compute, and branches, with a number, by their results."""
     made: dict[Value, Let] = {}
     chosen: dict[Value, tuple[If, int]] = {}
-    for s in statements(cond):
+    for s in statements(block):
         if isinstance(s, Let):
             made[s.out] = s
         elif isinstance(s, If):
             chosen.update((v, (s, k)) for k, v in enumerate(s.outs))
+    return made, chosen
+
+
+def _upper_bounds(p: Value, cond: Block) -> Iterator[Value]:
+    """Yield the numbers that p is below wherever the condition holds."""
+    made, chosen = _definitions(cond)
     for v, holds in implied(cond.yields[0], made, chosen, holds=True):
         let = made.get(v)
         if let is not None and holds and let.op.name in ("lt", "gt"):
@@ -89,6 +167,16 @@ def implied(
         chosen: the branch that each result of one comes from, and its number there.
         holds: whether the condition holds.
     """
+    for v, truth in _facts(cond, made, chosen, holds=holds):
+        if v in made and made[v].op.name not in ("not", "and" if truth else "or"):
+            yield v, truth
+
+
+def _facts(
+    cond: Value, made: dict[Value, Let], chosen: dict[Value, tuple[If, int]], *, holds: bool
+) -> Iterator[tuple[Value, bool]]:
+    """Yield all that must be so for a condition to hold (or not), itself first."""
+    yield cond, holds
     let = made.get(cond)
     if cond in chosen:
         # `a and b` is b if a, else False.
@@ -96,14 +184,10 @@ def implied(
         then, orelse = s.then.yields[k], s.orelse.yields[k]
         for taken, other, side in ((then, orelse, True), (orelse, then, False)):
             if isinstance(other, Const) and bool(other.value) != holds:
-                yield from implied(s.cond, made, chosen, holds=side)
-                yield from implied(taken, made, chosen, holds=holds)
-    elif let is None:
-        return
-    elif let.op.name == "not":
-        yield from implied(let.args[0], made, chosen, holds=not holds)
-    elif let.op.name == ("and" if holds else "or"):
+                yield from _facts(s.cond, made, chosen, holds=side)
+                yield from _facts(taken, made, chosen, holds=holds)
+    elif let is not None and let.op.name == "not":
+        yield from _facts(let.args[0], made, chosen, holds=not holds)
+    elif let is not None and let.op.name == ("and" if holds else "or"):
         for a in let.args:
-            yield from implied(a, made, chosen, holds=holds)
-    else:
-        yield cond, holds
+            yield from _facts(a, made, chosen, holds=holds)

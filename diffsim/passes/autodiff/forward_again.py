@@ -1,8 +1,8 @@
-"""Forward code again, without its effects: of a region, with what its loops save for the adjoint; of tasks.
+"""Forward code of a region again, without its effects, with what its loops save for the adjoint.
 
 A loop that is reversed saves the carried values that each iteration starts from, or notes what
-`skipped_iterations.py` asks for. A while loop is counted first, as that tells how much it saves; one whose
-number of iterations has a bound (`most_iterations`) saves while it is counted.
+`skipped_iterations.py` asks for. A while loop is counted, as that tells how much it saves. It saves meanwhile
+if its number of iterations has a bound (`most_iterations`), and else as far as one segment goes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from diffsim.ir.nodes import (
     Alloca,
     Atomic,
     Block,
-    Check,
     Const,
     CustomCall,
     For,
@@ -24,21 +23,21 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
-    Print,
     Stmt,
     Store,
-    Task,
     Value,
     While,
     zero,
 )
-from diffsim.ir.traversal import Rewriter, task_statements
+from diffsim.ir.op import Math
+from diffsim.ir.traversal import Rewriter
 from diffsim.ir.types import Type, bool_, derivative_type, i64
 from diffsim.passes.analysis.affine import Definitions, updated_element
 from diffsim.passes.analysis.counted_loops import most_iterations
-from diffsim.passes.autodiff.custom_calls import Inliner, bind
+from diffsim.passes.autodiff.custom_calls import bind
 from diffsim.passes.autodiff.loop_checkpoints import (
     Checkpoints,
+    Computed,
     NestedSaves,
     Run,
     SavedLoopValue,
@@ -72,7 +71,9 @@ class ForwardAgain:
         saved: what loops have kept for their adjoint; `replaced`: what is known of the last iteration that
             replaced a value (`skipped_iterations.py`).
         checkpoints: how loops save; `loop_of`: whose saves a scratch holds.
+        many_lanes: whether no scratch is allocated before it is known how much a lane needs.
         swept: loops within others, by the values that the forward sweeps of these bind in them.
+        computed: functions in iterations of loops that save, by the values of their copies.
         run: the iteration that is being emitted.
         recomputed: what was computed again that the region has stored.
         logged: for loads whose element has changed since, the log that has the value, and where.
@@ -84,11 +85,13 @@ class ForwardAgain:
         self.active = active
         self.is_inner = builder.is_inner = is_inner
         self.env: dict[Value, Value] = {}
-        self.checkpoints = Checkpoints({}, {})
+        self.checkpoints = Checkpoints({}, {}, {})
+        self.many_lanes = False
         self.saved: dict[Stmt, SavedLoopValue] = {}
         self.replaced: dict[Stmt, list[LastReplaced]] = {}
         self.loop_of: dict[Mem, For | While] = {}
         self.swept: dict[Value, Swept] = {}
+        self.computed: dict[Value, Computed] = {}
         self.run: Run | None = None
         self.new_mems: dict[Mem, None] = {}
         self.winners: dict[object, Mem] = {}
@@ -121,9 +124,13 @@ class ForwardAgain:
             b.span = s.span
             # Checks and prints have no case here: the primal launch has already made them.
             if isinstance(s, Let):
-                args = self.values(s.args)
-                (out,) = self.fresh((s.out,))
-                b.add(Let(out, s.op, args, s.span))
+                is_function = isinstance(s.op.lowering, Math) and self._is_root(block)
+                if not (is_function and self._load_function(s)):
+                    args = self.values(s.args)
+                    (out,) = self.fresh((s.out,))
+                    b.add(Let(out, s.op, args, s.span))
+                    if is_function:
+                        self._keep_function(s, out)
             elif isinstance(s, Load):
                 self._forward_load(s)
             elif isinstance(s, InlineLLVM):
@@ -153,6 +160,26 @@ class ForwardAgain:
                 # Loops in calls save by themselves.
                 with self._in_run(None):
                     self._forward_custom(s, save=save)
+
+    def _is_root(self, block: Block) -> bool:
+        """Whether a block is the body of a loop that saves, and this one of its iterations there or back."""
+        run = self.run
+        return run is not None and run.around is run.root and block is run.root.body
+
+    def _load_function(self, s: Let) -> bool:
+        """Emit a load of what the forward sweep has computed in this iteration; return whether it has."""
+        run = self.run
+        if run is None or run.is_sweep or s not in run.functions:
+            return False
+        self.env[s.out] = self.builder.load(run.functions[s], (run.number,))
+        return True
+
+    def _keep_function(self, s: Let, out: Value) -> None:
+        run = self.run
+        assert run is not None
+        self.computed[out] = Computed(run.root, s, run.is_sweep)
+        if run.is_sweep and s in run.functions:
+            self.builder.store(run.functions[s], (run.number,), out)
 
     def _forward_load(self, s: Load) -> None:
         mem, index = self.scratch.get(s.mem, s.mem), self.values(s.index)
@@ -286,7 +313,12 @@ class ForwardAgain:
         if self._is_nested(s):
             self._run_nested(s, bounds, inits)
             return
-        most = most_iterations(s) if save and s not in self.checkpoints.split else None
+        length = self.checkpoints.split.get(s)
+        if save and length is not None and not self.many_lanes:
+            outs = self._save_at_once(s, bounds, inits, length)
+            self.env.update(zip(s.outs, outs, strict=True))
+            return
+        most = most_iterations(s) if save and length is None else None
         saved = None if most is None else self._room(s, Const(i64, most), bounds, inits)
         outs = self._counting(s, inits, trips, saved)
         if saved is not None:
@@ -295,17 +327,52 @@ class ForwardAgain:
             outs = self._save(s, bounds, trips, inits)
         self.env.update(zip(s.outs, outs, strict=True))
 
-    def _counting(
-        self, s: While, inits: tuple[Value, ...], trips: Value, saved: SavedLoopValue | None
+    def _save_at_once(
+        self, s: While, bounds: tuple[Value, Value], inits: tuple[Value, ...], length: int
     ) -> tuple[Value, ...]:
-        """Emit a while loop that counts its iterations as `trips`, and saves if there is room."""
+        """Emit a while loop that counts its iterations, and saves those of one segment.
+
+        Where there are more, it is run again to save what each segment starts from.
+        """
+        b, trips, room = self.builder, bounds[1], Const(i64, length)
+        # One place more, for what the iterations behind the segment would save.
+        saved = self._room(s, Const(i64, length + 1), bounds, inits)
+        self.replaced[s] = []
+        outs = self._counting(s, inits, trips, saved, room)
+        saved.is_long = b.named("gt", trips, room)
+        saved.count = self._segments(trips, length)
+        saved.marks = self._alloc(s, saved.count)
+        more = b.named("select", saved.is_long, saved.count, Const(i64, 0))
+        q, states = Value(i64, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
+        with b.block() as stmts:
+            for mark, v in zip(saved.marks, states, strict=True):
+                b.store(mark, (q,), v)
+            begin, (nothing, size) = self._segment(s, q)
+            ends = self._iterations(s, (nothing, size), states, begin=begin)
+        unused = tuple(Value(v.type, v.hint) for v in s.outs)
+        b.add(For(q, Const(i64, 0), more, states, inits, Block(stmts, ends), unused, s.span))
+        return outs
+
+    def _counting(
+        self,
+        s: While,
+        inits: tuple[Value, ...],
+        trips: Value,
+        saved: SavedLoopValue | None,
+        room: Value | None = None,
+    ) -> tuple[Value, ...]:
+        """Emit a while loop that counts its iterations as `trips`, and saves if there is room.
+
+        `room`: for so many of them; the others save behind these.
+        """
         b = self.builder
         params, n = self.fresh(s.params), Value(i64, "iteration")
         with b.block() as cond_stmts, self._in_run(None):
             self.forward(s.cond)
         cond = Block(cond_stmts, self.values(s.cond.yields))
         with b.block() as stmts:
-            with self._in_run(self._start(s, saved, (n, Const(i64, 0)), params)):
+            place = n if room is None else b.named("min", n, room)
+            with self._in_run(self._start(s, saved, (place, Const(i64, 0)), params)):
                 self.forward(s.body)
             b.span = s.span
             more = n + b.const(1, i64)
@@ -372,7 +439,8 @@ class ForwardAgain:
             for array, p in zip(saved.arrays, params, strict=True):
                 b.store(array, (place,), p)
             root = s if saved.first is None or outer is None else outer.root
-            return Run(place, saved.nested, is_sweep=True, around=s, root=root)
+            known = saved.functions
+            return Run(place, saved.nested, is_sweep=True, around=s, root=root, functions=known)
         # Loops further in are in the sweep of the root, too, though their number of runs is not known.
         return outer and outer._replace(nested={}, around=s)
 
@@ -400,14 +468,10 @@ class ForwardAgain:
             return self._iterations(s, bounds, inits, self._room(s, trips, bounds, inits), groups)
         # Two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch. 12): segments + length
         # states instead of one for each iteration, and each iteration runs once more.
-        one, longest = b.const(1, trips.type), b.const(length, trips.type)
-        # At least one segment, so that the last one exists (and is empty) for a loop without iterations.
-        count = b.named(
-            "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
-        )
+        longest, count = b.const(length, trips.type), self._segments(trips, length)
         saved = self._room(s, b.named("min", trips, longest), bounds, inits)
         saved.count, saved.marks = count, self._alloc(s, count)
-        last = count - one
+        last = count - b.const(1, trips.type)
         q, states = Value(trips.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
         with b.block() as stmts:
             for mark, v in zip(saved.marks, states, strict=True):
@@ -418,6 +482,13 @@ class ForwardAgain:
         b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
         begin, bounds = self._segment(s, last)
         return self._iterations(s, bounds, outs, saved, begin=begin)
+
+    def _segments(self, trips: Value, length: int) -> Value:
+        """Emit how many segments iterations have: at least one, which is empty for a loop without any."""
+        b = self.builder
+        more = trips + b.const(length - 1, trips.type)
+        found = b.named("int_div", more, b.const(length, trips.type))
+        return b.named("max", found, b.const(1, trips.type))
 
     def _segment(self, s: For | While, q: Value) -> tuple[Value, tuple[Value, Value]]:
         """Emit the least index of the q-th segment of a loop; return it, and the segment's bounds from 0 on.
@@ -445,8 +516,12 @@ class ForwardAgain:
         nested: dict[Stmt, NestedSaves] = {}
         arrays = self._alloc(s, count)
         self._alloc_nested(s.body, count, nested)
-        self.saved[s] = SavedLoopValue(bounds, arrays, nested, counted(s, inits))
-        return self.saved[s]
+        self.saved[s] = saved = SavedLoopValue(bounds, arrays, nested, counted(s, inits))
+        saved.functions = {
+            let: self._scratch(f"{let.out.hint or let.op.name}.saved", let.out.type, count, s)
+            for let in self.checkpoints.functions.get(s, ())
+        }
+        return saved
 
     def _alloc(self, s: For | While, count: Value) -> list[Mem]:
         """Allocate scratch for the values a loop carries; what is unused is removed as dead code."""
@@ -477,59 +552,3 @@ class ForwardAgain:
         self.builder.add(Alloca(made, count, s.span))
         self.loop_of[made] = s
         return made
-
-
-def writes_temps(task: Task, versions: frozenset[Mem] = frozenset()) -> bool:
-    """Whether a task writes a temporary, or one of these versions of memories."""
-    return any(
-        isinstance(s, (Store, Atomic)) and (s.mem.kind == "temp" or s.mem in versions)
-        for s in task_statements(task)
-    )
-
-
-def replay(
-    task: Task, versions: frozenset[Mem] = frozenset(), live: frozenset[Mem] = frozenset()
-) -> Task:
-    """Return the task without its effects on fields: it recomputes temporaries and versions of memories.
-
-    `live`: memories whose loads find what the task itself has just written, if it is repeated: in versions.
-    """
-    work = Replayer()
-    work.versions, work.live = versions, live & versions
-    axes = work.fresh_all(task.axes)
-    bounds = work.block(task.bounds)
-    return task.replace(axes=axes, bounds=bounds, body=work.block(task.body))
-
-
-class Replayer(Inliner):
-    """Copies tasks without stores to fields, checks and prints."""
-
-    replayed = True
-    versions: frozenset[Mem] = frozenset()
-    live: frozenset[Mem] = frozenset()
-
-    def stmt(self, s: Stmt) -> list[Stmt]:
-        # The primal launch has checked and printed already.
-        if isinstance(s, (Check, Print)):
-            return []
-        if isinstance(s, (Store, Atomic)) and s.mem.kind not in ("temp", "scratch"):
-            return self._write(s)
-        if isinstance(s, Load) and s.mem in self.live:
-            # No copy of the user's load, which the access rules would ask about: it finds the right value
-            # at this point of the run, if not at the end of it.
-            index = self.values(s.index)
-            return [Load(self.fresh(s.out), self.mem(s.mem), index, s.span)]
-        return super().stmt(s)
-
-    def _write(self, s: Store | Atomic) -> list[Stmt]:
-        """Return what is left of a write to a field."""
-        again: list[Stmt] = []
-        if s.mem in self.versions:
-            alone = s.replace(out=None) if isinstance(s, Atomic) else s
-            again += super().stmt(alone)
-        if isinstance(s, Atomic) and s.out is not None:
-            # A load from a memory of kind "lost" marks a value that cannot be recomputed. If dead-code
-            # elimination leaves it, some derivative needs it (`reverse._lost_values`).
-            lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
-            again.append(Load(self.fresh(s.out), lost, (), s.span))
-        return again

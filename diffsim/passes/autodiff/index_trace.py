@@ -47,8 +47,7 @@ from diffsim.ir.types import TensorType, bool_, i64
 from diffsim.passes.analysis.affine import task_definitions
 from diffsim.passes.analysis.counted_loops import implied
 from diffsim.passes.analysis.dependence import Access
-from diffsim.passes.autodiff.custom_calls import notes_of
-from diffsim.passes.autodiff.forward_again import Replayer, replay, writes_temps
+from diffsim.passes.autodiff.custom_calls import Replayer, notes_of, replay, writes_temps
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 

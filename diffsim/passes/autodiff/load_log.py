@@ -22,7 +22,7 @@ from diffsim.ir.traversal import blocks, statements, task_statements
 from diffsim.ir.types import Type
 from diffsim.passes.analysis.affine import definitions
 from diffsim.passes.analysis.regions import region_of
-from diffsim.passes.autodiff.forward_again import Replayer
+from diffsim.passes.autodiff.custom_calls import Replayer
 from diffsim.passes.forms.load_positions import Access, Numbered, number_loads
 from diffsim.passes.forms.task_versions import NewVersion, copy_task
 from diffsim.passes.transforms.dce import eliminate_dead_code

@@ -2,16 +2,17 @@
 
 Where the carried values of all iterations would take more than their share of memory, `reverse` saves those
 at the start of each segment of iterations, and all of the last segment; the other segments are run again, one
-at a time, when their adjoint needs them.
+at a time, when their adjoint needs them. A while loop saves all of the first segment: most have no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Alloca, For, InlineLLVM, Kernel, Mem, Stmt, Store, Value, While
+from diffsim.ir.nodes import Alloca, For, InlineLLVM, Kernel, Let, Mem, Stmt, Store, Value, While
 from diffsim.ir.traversal import blocks, entered, statements, task_statements
 from diffsim.ir.types import Type, i64, size_of
 from diffsim.passes.analysis.counted_loops import counter_of, most_iterations
@@ -40,14 +41,27 @@ class Checkpoints(NamedTuple):
     Attributes:
         split: loops that are reversed in segments, and how many iterations one has.
         nested: loops whose values the loop around them saves for all its iterations.
+        functions: what loops save besides of what their iterations compute.
     """
 
     split: dict[Stmt, int]
     nested: dict[Stmt, None]
+    functions: dict[For | While, list[Let]]
+
+
+class Computed(NamedTuple):
+    """A function in an iteration of a loop that saves: `is_sweep`: on the way forward, or on the way back."""
+
+    loop: For | While
+    let: Let
+    is_sweep: bool
 
 
 def choose_checkpoints(
-    adjoint: Kernel, loop_of: dict[Mem, For | While], swept: dict[Value, Swept]
+    adjoint: Kernel,
+    loop_of: dict[Mem, For | While],
+    swept: dict[Value, Swept],
+    computed: dict[Value, Computed],
 ) -> Checkpoints:
     """Return what loops should save, given an adjoint in which each saves its carried values alone.
 
@@ -55,20 +69,28 @@ def choose_checkpoints(
         adjoint: it, without dead code: what is left of loops and scratch there is needed.
         loop_of: the loop that saves into a scratch.
         swept: loops in others, by the values that forward sweeps bind in them.
+        computed: functions in loops, by the values of their copies.
     """
     bytes_: dict[For | While, int] = {}
     live: dict[Swept, None] = {}
+    found: dict[Computed, None] = {}
     for s in (s for t in adjoint.tasks for s in task_statements(t)):
         if isinstance(s, Alloca) and s.mem in loop_of:
             loop = loop_of[s.mem]
             bytes_[loop] = bytes_.get(loop, 0) + _bytes_of(s.mem.dtype)
         elif isinstance(s, (For, While)):
             live.update((swept[v], None) for v in entered(s) if v in swept)
+        elif isinstance(s, Let) and s.out in computed:
+            found[computed[s.out]] = None
     nested: dict[Stmt, None] = {}
     for root in dict.fromkeys(x.root for x in live):
         if root not in nested:
             inside = [x for x in live if x.root is root]
             bytes_[root] = _nest(root, inside, bytes_, _share(root, bytes_.get(root, 0)), nested)
+    saving = {x for x, size in bytes_.items() if size and x not in nested}
+    functions = _kept_functions(found, saving)
+    for loop, kept in functions.items():
+        bytes_[loop] += sum(_bytes_of(x.out.type) for x in kept)
     split: dict[Stmt, int] = {}
     for loop, size in bytes_.items():
         length = max(_SHORTEST, _MOST_BYTES // max(size, 1))
@@ -77,7 +99,26 @@ def choose_checkpoints(
         most = most_iterations(loop)
         if size and loop not in nested and not has_effect(loop) and (most is None or most > length):
             split[loop] = length
-    return Checkpoints(split, nested)
+    return Checkpoints(split, nested, functions)
+
+
+def _kept_functions(
+    found: dict[Computed, None], saving: set[For | While]
+) -> dict[For | While, list[Let]]:
+    """Return what loops compute both on the way forward and on the way back, of those that save anyway.
+
+    Short loops with a constant number of iterations have a pass of their own (`kept/sweeps.py`).
+    """
+    kept: dict[For | While, list[Let]] = {}
+    for x in found:
+        both = x.is_sweep and x._replace(is_sweep=False) in found
+        if (
+            both
+            and x.loop in saving
+            and (isinstance(x.loop, While) or most_iterations(x.loop) is None)
+        ):
+            kept.setdefault(x.loop, []).append(x.let)
+    return kept
 
 
 def _share(loop: For | While, size: int) -> int:
@@ -144,6 +185,7 @@ class Run(NamedTuple):
         is_sweep: whether this is the forward sweep, in which they save.
         around: the loop.
         root: the loop around it that has the memory for all, or itself.
+        functions: where it saves functions that it computes.
     """
 
     number: Value
@@ -151,6 +193,7 @@ class Run(NamedTuple):
     is_sweep: bool
     around: For | While
     root: For | While
+    functions: Mapping[Let, Mem] = MappingProxyType({})
 
 
 class SavedLoopValue:
@@ -160,13 +203,25 @@ class SavedLoopValue:
         bounds: those of the loop.
         arrays: scratch with the carried values at the start of each iteration of a segment.
         nested: where the loops in it save.
+        functions: scratch with what iterations have computed.
         marks: scratch with the carried values at the start of each segment, if there are several.
         count: how many segments there are.
+        is_long: whether the arrays have none of them, instead of the last one.
         counter: which carried value is the number of the iteration plus a constant, and that constant.
         first: the place in the arrays of the first iteration of this run, if others have saved there, too.
     """
 
-    __slots__ = ("arrays", "bounds", "count", "counter", "first", "marks", "nested")
+    __slots__ = (
+        "arrays",
+        "bounds",
+        "count",
+        "counter",
+        "first",
+        "functions",
+        "is_long",
+        "marks",
+        "nested",
+    )
 
     def __init__(
         self,
@@ -179,8 +234,10 @@ class SavedLoopValue:
         self.bounds = bounds
         self.arrays = arrays
         self.nested = nested
+        self.functions: Mapping[Let, Mem] = {}
         self.marks: Sequence[Mem] = ()
         self.count: Value | None = None
+        self.is_long: Value | None = None
         self.counter = counter
         self.first = first
 

@@ -382,7 +382,8 @@ class Reverser(ForwardAgain):
         params = tuple(Value(v.type, v.hint) for v in starts)
         with b.block() as stmts:
             begin, (nothing, size) = self._segment(s, q)
-            again = b.named("select", q < count - b.const(1, q.type), size, nothing)
+            runs_again = saved.is_long or q < count - b.const(1, q.type)
+            again = b.named("select", runs_again, size, nothing)
             states = tuple(b.load(mark, (q,)) for mark in saved.marks)
             self._iterations(s, (nothing, again), states, saved, begin=begin)
             outs = self._iterations_back(s, (nothing, size), carried, outer, params, begin)
@@ -413,7 +414,9 @@ class Reverser(ForwardAgain):
             place = saved.place(b, number, lo)
             index = number if begin is None else begin + number
             states = [saved.at_start(b, k, index, place) for k in range(len(s.params))]
-            run = Run(place, saved.nested, is_sweep=False, around=s, root=s)
+            run = Run(
+                place, saved.nested, is_sweep=False, around=s, root=s, functions=saved.functions
+            )
             nexts = self._iteration_back(s, index, states, names, params, run)
         outs = tuple(Value(p.type, p.hint) for p in params)
         body = Block(stmts, nexts)

@@ -37,8 +37,7 @@ from diffsim.ir.types import derivative_type, i64
 from diffsim.passes.analysis.affine import definitions, updated_element
 from diffsim.passes.autodiff.access_rules import check_access
 from diffsim.passes.autodiff.activity import Activity, check_bits
-from diffsim.passes.autodiff.custom_calls import check_custom_rules
-from diffsim.passes.autodiff.forward_again import replay, writes_temps
+from diffsim.passes.autodiff.custom_calls import check_custom_rules, replay, writes_temps
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.load_log import Logged, TaskLog, log_loads
 from diffsim.passes.autodiff.loop_checkpoints import choose_checkpoints
@@ -86,6 +85,7 @@ def reverse(
     in_place: bool = False,
     new_version: NewVersion | None = None,
     again: bool = False,
+    many_lanes: bool = False,
 ) -> Adjoint:
     """Return the adjoint of a kernel.
 
@@ -99,6 +99,7 @@ def reverse(
         new_version: allocates what is needed in several states (None: that is refused).
         again: whether the adjoint will be differentiated itself (`passes/tangent`): what a gradient of 0 adds
             may change with it then.
+        many_lanes: whether lanes save as little as they can: loops are counted before, and no functions kept.
 
     Raises:
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
@@ -106,7 +107,7 @@ def reverse(
     # A detached adjoint only clears gradients, so the rule has nothing to guard.
     refused: list[AutodiffError] = [*refused_shapes(kernel)] if strict and not detached else []
     try:
-        how = _How(detached, in_place, again)
+        how = _How(detached, in_place, again, many_lanes)
         made = _of_any_shape(kernel, how, new_version)
     except AutodiffError as error:
         refused += error.parts
@@ -121,6 +122,7 @@ class _How(NamedTuple):
     detached: bool
     in_place: bool
     again: bool
+    many_lanes: bool
 
 
 def _of_any_shape(kernel: Kernel, how: _How, new_version: NewVersion | None) -> Adjoint:
@@ -275,10 +277,11 @@ def _differentiated(
     adjoint = eliminate_dead_code(work.kernel(), internal)
     # 2. Loops that would save too much are reversed in segments, and loops in others save for all their
     # runs, by a second run of the same reversal. Most kernels have none, so the common case pays for one run.
-    checkpoints = choose_checkpoints(adjoint, work.loop_of, work.swept)
+    computed = {} if how.many_lanes else work.computed
+    checkpoints = choose_checkpoints(adjoint, work.loop_of, work.swept, computed)
     if any(checkpoints):
         work = _Reverser(logs, activity, internal, again=how.again)
-        work.checkpoints = checkpoints
+        work.checkpoints, work.many_lanes = checkpoints, how.many_lanes
         adjoint = eliminate_dead_code(work.kernel(), internal)
     # The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
     return _Differentiated(kernel, adjoint, activity, internal, work.recomputed)

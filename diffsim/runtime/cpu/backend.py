@@ -24,6 +24,7 @@ class CpuBackend:
     name = "cpu"
     stops = False
     keeps_code = True
+    many_lanes = False
     knows_shapes = True
     device: MemorySpace = HOST
 

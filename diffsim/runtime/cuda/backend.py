@@ -27,6 +27,7 @@ class CudaBackend:
     name = "cuda"
     stops = False
     keeps_code = False
+    many_lanes = True
     knows_shapes = False
 
     def __init__(self, device: Device) -> None:

@@ -32,6 +32,7 @@ class PythonBackend:
     name = "python"
     stops = True
     keeps_code = False
+    many_lanes = False
     knows_shapes = False
     device: MemorySpace = HOST
 
