@@ -19,10 +19,11 @@ from diffsim.backends.cuda.codegen import emit_ptx
 from diffsim.backends.cuda.ptx import PtxError
 from diffsim.errors import BackendError, DiffsimError, Span, shown
 from diffsim.ir.nodes import Arg, Kernel, Mem
+from diffsim.ir.print_format import Listing
 from diffsim.ir.types import Type
 from diffsim.lang.frontend import translate as frontend
 from diffsim.lang.frontend.translate import Translation
-from diffsim.lang.host.signatures import is_one_of
+from diffsim.lang.host.signatures import is_one_of, need_whole
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.flattening import ResultForm
 from diffsim.passes import pipeline
@@ -262,3 +263,13 @@ def ptx_text(kernel: Kernel, sm: int) -> str:
     except PtxError as problem:
         hint = "docs/gpu.md says what it takes"
         raise BackendError(f"{kernel.name} has no PTX: {problem}", Span.of_caller(), hint) from None
+
+
+def ptx_of(kernel: Kernel, sm: int) -> str:
+    """Return a kernel as PTX for a GPU of compute capability sm / 10."""
+    need_whole(
+        shown(sm) if sm is None else sm,
+        "sm",
+        "give the compute capability times ten, such as sm=80",
+    )
+    return Listing(ptx_text(kernel, sm))

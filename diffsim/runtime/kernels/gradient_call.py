@@ -6,6 +6,7 @@ launch; this is checked by the derivative's launch function, and refused with th
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from diffsim.errors import (
     GlobalDataAccessError,
     MissingGradientError,
     Span,
-    shown,
     together,
 )
 from diffsim.ir import nodes
@@ -25,7 +25,7 @@ from diffsim.ir.nodes import Load
 from diffsim.ir.print_format import Listing
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import an, size_of
-from diffsim.lang.host.signatures import checked_methods, need_whole
+from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.types.descriptions import describe
 from diffsim.passes.autodiff.activity import missing_gradient
 from diffsim.public_names import PublicNames
@@ -84,11 +84,8 @@ class GradientCall:
             returned: the cotangent of what the kernel returned.
         """
         # 1. Refuse calls that belong to no launch.
-        special, derivative, changes = (
-            self.specialization,
-            self.derivative,
-            session.with_grad.changes,
-        )
+        special, derivative = self.specialization, self.derivative
+        changes = session.with_grad.changes
         if session.recorders or returned is not None or self._changes != changes:
             self._check_callable(returned, args)
             self._note_state(changes)
@@ -117,23 +114,80 @@ class GradientCall:
                     self._check_cuts(args, since)
         clock = session.clock
         try:
-            try:
-                derivative.launch(args, since, rng_key, *seeds)
-            except GlobalDataAccessError as stale:
-                if count != 1 or not self._was_recomputed(stale, args, since, clock):
-                    raise
-                derivative.launch(args, clock, rng_key, *seeds)
+            derivative.launch(args, since, rng_key, *seeds)
         except BaseException as error:
-            told = self._told(error, args, since, count, clock)
-            if told is error:
-                raise
-            raise told from None
+            self._recover(error, (args, since, rng_key, *seeds), count, clock)
         # What writes nothing else cannot have changed what a later call reads.
         if session.clock == clock + 1 and self._writes_gradients_alone:
             note_gradients(clock + 1)
         # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:
             launches.answered(key, count)
+
+    def _recover(
+        self, error: BaseException, given: tuple[Any, ...], count: int, clock: int
+    ) -> None:
+        """Launch the derivative with what it was given once more, or raise what there is to say of an error.
+
+        `count`: the calls since the launch, this one included; `clock`: its reading before.
+        """
+        args, since, *more = given
+        if isinstance(error, GlobalDataAccessError) and count == 1:
+            try:
+                if self._was_recomputed(error, args, since, clock):
+                    self.derivative.launch(args, clock, *more)
+                    return
+            except BaseException as second:
+                error = second
+        told = self._told(error, args, since, count, clock)
+        if told is error:
+            raise told
+        raise told from None
+
+    def quick(self) -> Callable[..., bool]:
+        """Return a function for calls as nearly all are: the first one after a launch with these arguments.
+
+        It returns whether the call was one; if not, it has done nothing.
+        """
+        special, launches = self.specialization, self.specialization.launches
+        derivative, alone = self.derivative, self._writes_gradients_alone
+        dependencies, with_grad = special.dependencies, session.with_grad
+        changed = special.captures_changed if special.looks_at_captures else None
+        times, calls = launches.times, launches.calls
+
+        def call(*args: object) -> bool:
+            if session.recorders or self._changes != with_grad.changes:
+                return False
+            if dependencies.is_stale or launches.last is None or (changed and changed()):
+                return False
+            for versions in self._cotangents:
+                if versions.cuts:
+                    return False
+            try:
+                row = times.get(args)
+            except TypeError:  # no plain numbers
+                return False
+            if not row:
+                return False
+            since = row[-1]
+            before = calls.get(args)
+            if before is not None:
+                last, count = before
+                if last == since:
+                    return False
+                done = bisect.bisect_right(row, last)  # as `LaunchHistory.asked`
+                del row[max(done - count, 0) : done], calls[args]
+            session.from_tapes, clock = False, session.clock
+            try:
+                derivative.launch(args, since, 0)
+            except BaseException as error:
+                self._recover(error, (args, since, 0), 1, clock)
+            if alone and session.clock == clock + 1:
+                note_gradients(clock + 1)
+            calls[args] = since, 1
+            return True
+
+        return call
 
     def _random_key(self, key: object, since: int, count: int) -> int:
         """Return the key of the random numbers that the derivative draws."""
@@ -386,12 +440,15 @@ class GradKernel(metaclass=PublicNames):
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._launch: Callable[..., Any] = self._first
+        self._quick: Callable[..., bool] | None = None
 
     def __reduce__(self) -> Any:
         return getattr, (self.kernel, "grad")
 
     def __call__(self, *args: object, **kwargs: object) -> None:
         try:
+            if self._quick is not None and not kwargs and self._quick(*args):
+                return
             if kwargs or len(args) != self._count:
                 args = self._bind(args, kwargs)
                 if kwargs:  # of what the kernel returned
@@ -433,7 +490,14 @@ class GradKernel(metaclass=PublicNames):
             )
         # Fields in place of floats select another specialization, so only plain calls may skip this method.
         if self.kernel.signature.direct and not by_field:
-            self._launch = special.gradient_call.__call__  # found quicker than by its object
+            call = special.gradient_call
+            self._launch = call.__call__  # found quicker than by its object
+            if not (
+                special.arguments.arrays
+                or special.translation.uses_random
+                or call.derivative.returns_active
+            ):
+                self._quick = call.quick()
         special.gradient_call(*values, returned=returned)
 
     def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
@@ -488,7 +552,7 @@ class GradKernel(metaclass=PublicNames):
 
             print("mul.f32" in square.grad.ptx(sm=80))  # prints: True
         """
-        return ptx_of(self.kernel._only(args).derivative.ir, sm)
+        return compiler.ptx_of(self.kernel._only(args).derivative.ir, sm)
 
     def __repr__(self) -> str:
         return f"<gradient of the kernel {self.kernel.source.name}>"
@@ -623,17 +687,7 @@ class JvpKernel:
 
             print("mul.f32" in square.jvp.ptx(sm=80))  # prints: True
         """
-        return ptx_of(self._ir(args), sm)
+        return compiler.ptx_of(self._ir(args), sm)
 
     def __repr__(self) -> str:
         return f"<tangents of the kernel {self.kernel.source.name}>"
-
-
-def ptx_of(kernel: nodes.Kernel, sm: int) -> str:
-    """Return a kernel as PTX for a GPU of compute capability sm / 10."""
-    need_whole(
-        shown(sm) if sm is None else sm,
-        "sm",
-        "give the compute capability times ten, such as sm=80",
-    )
-    return Listing(compiler.ptx_text(kernel, sm))

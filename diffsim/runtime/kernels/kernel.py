@@ -37,7 +37,7 @@ from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
 from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.arguments import Parameter, shapeless
-from diffsim.runtime.kernels.gradient_call import GradKernel, JvpKernel, ptx_of
+from diffsim.runtime.kernels.gradient_call import GradKernel, JvpKernel
 from diffsim.runtime.kernels.kernel_template import KernelTemplate
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.observe.display import display
@@ -423,7 +423,7 @@ class Kernel(KernelTemplate):
 
             print("mul.f32" in square.ptx(sm=80))  # prints: True
         """
-        return ptx_of(self._only(args).ir, sm)
+        return compiler.ptx_of(self._only(args).ir, sm)
 
     def __reduce__(self) -> Any:
         # A kernel of an object is pickled as an attribute of it, as Python does with bound methods.

@@ -67,6 +67,8 @@ class LaunchHistory:
         forgot: whether combinations of arguments were forgotten.
         signed_zeros: whether an argument was -0.0, which has the key of 0.0.
         effects: what launches with given arguments do (`runtime/numbering/effects.py`), where it was asked.
+        calls: for each combination the last launch when `kernel.grad` was last called, and how many calls
+            there were since that launch.
         bound: the combinations of fields that launch functions know, with rows of `times`.
     """
 
@@ -78,9 +80,7 @@ class LaunchHistory:
         self.signed_zeros = False
         self.effects: dict[Any, Effect | None] = {}
         self.bound: list[BoundFields] = []
-        # For each combination: the last launch when `kernel.grad` was last called, and the calls since that
-        # launch.
-        self._asked: dict[Any, tuple[int, int]] = {}
+        self.calls: dict[Any, tuple[int, int]] = {}
 
     def note_zeros(self, args: Iterable[Any]) -> None:
         """Look for a -0.0 among the arguments of a launch."""
@@ -101,7 +101,7 @@ class LaunchHistory:
 
     def forget(self) -> None:
         """Drop all launches, as there are too many combinations of arguments."""
-        for kept in (self.times, self.seeds, self._asked, self.effects):
+        for kept in (self.times, self.seeds, self.calls, self.effects):
             kept.clear()
         for bound in self.bound:
             bound.forget()
@@ -126,14 +126,14 @@ class LaunchHistory:
             The reading, and how many calls there are since the last launch, this one included.
         """
         times = self.times[key]
-        last, count = self._asked.get(key, (0, 0))
+        last, count = self.calls.get(key, (0, 0))
         if not count:
             return times[-1], 1
         # Each earlier call took one launch off the end of the row, as a stack.
         if last != times[-1]:  # launched since: the launches asked for are done with
             # All calls up to here are settled: what they stood for cannot be asked for again.
             done = bisect.bisect_right(times, last)
-            del times[max(done - count, 0) : done], self._asked[key]
+            del times[max(done - count, 0) : done], self.calls[key]
             return times[-1], 1
         # At the front the row ends: further calls mean the first launch again.
         return times[-count - 1 if count < len(times) else 0], count + 1
@@ -145,7 +145,7 @@ class LaunchHistory:
 
     def answered(self, key: object, count: int) -> None:
         """Record that this call, the `count`th since the last launch, was run."""
-        self._asked[key] = self.times[key][-1], count
+        self.calls[key] = self.times[key][-1], count
 
 
 # ---- whether launches have read the same
