@@ -500,3 +500,20 @@ def test_an_index_that_is_off_by_one_reaches_no_other_memory(cpu, shape, margin)
     assert first + margin <= storage.address
     assert storage.address + storage.layout.nbytes + margin <= last
     assert storage.address % 64 == 0
+
+
+def test_arrays_are_copied_into_without_a_search_for_names(cpu, monkeypatch):
+    """A name is for messages: what has none yet is looked for among the program's variables."""
+    ds = cpu
+    fresh, rows = ds.ndarray(ds.f32, 4), ds.field(ds.f32, (2, 3))
+    with pytest.raises(ds.FieldError, match=r"fresh needs an array of shape \(4,\)"):
+        fresh.from_numpy(np.zeros(3, np.float32))
+    with pytest.raises(ds.FieldError, match=r"rows\[1\] needs an array of shape \(3,\)"):
+        rows[1] = np.zeros(2, np.float32)
+    with pytest.raises(ds.FieldError, match="fresh: this array has a mask"):
+        fresh.from_numpy(np.ma.masked_array(np.zeros(4, np.float32), mask=True))
+    monkeypatch.setattr("diffsim.runtime.fields.field.name_of", None)
+    fresh.from_numpy(np.arange(4, dtype=np.float32))
+    rows[1] = np.ones(3, np.float32)
+    assert fresh[3] == 3.0
+    assert rows[1, 2] == 1.0

@@ -223,7 +223,7 @@ class ComponentField(FieldProtocols, ComponentLike, metaclass=PublicNames):
 
     def from_numpy(self, arr: object) -> None:
         """Copy an array of the field's shape into the component."""
-        self._set(checked_array(self._typed(), arr, self.shape, self.name))
+        self._set(checked_array(self._typed(), arr, self.shape, lambda: self.name))
 
     def copy_from(self, other: Any) -> None:
         """Copy a field of numbers of the same shape."""

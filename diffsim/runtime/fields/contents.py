@@ -128,7 +128,7 @@ class WholeContents:
             )
         tape = session.recorders and session.writes_to
         lost = tape and lost_source(self, arr)  # before the conversion, which loses the provenance
-        given = checked_array(self, arr, self.shape, self.name)
+        given = checked_array(self, arr, self.shape, lambda: self.name)
         self._before()
         elements = given.reshape((*self.shape, self._storage.layout.components))
         if self.tree is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,13 +139,18 @@ def row_of(field: Field, key: object) -> tuple[int, ...]:
     return _numbers(field, key)
 
 
-def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
+def checked_array(
+    field: Field, value: object, shape: tuple[int, ...], name: Callable[[], str]
+) -> np.ndarray:
     """Return the elements for a part of a field of this shape as an array.
+
+    `name`: of the part, for messages; it may have to be searched for among the program's variables.
 
     Raises:
         ArgumentError: of another shape or type, with a mask, or with numbers that do not fit.
     """
-    refuse_mask(value, name)
+    if hasattr(value, "mask"):
+        refuse_mask(value, name())
     given = array_of(value)
     want = shape + field.element
     # A vector is a matrix of one column: (n,) and (n, 1) are arrays of the same elements.
@@ -152,7 +158,7 @@ def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str
         given = given.reshape(want)
     if given.shape != want:
         raise FieldError(
-            f"{name} needs an array of shape {want}, this one has {given.shape}",
+            f"{name()} needs an array of shape {want}, this one has {given.shape}",
             Span.of_caller(),
             hint=_of_shape(field, value, shape),
         )
@@ -297,7 +303,7 @@ def kept(field: Any) -> Any:
 def set_row(field: Field, row: tuple[int, ...], value: object) -> None:
     """Set the elements whose first indices are these to those of an array."""
     rest = field.shape[len(row) :]
-    array = checked_array(field, value, rest, f"{field._called()}{[*row]}")
+    array = checked_array(field, value, rest, lambda: f"{field._called()}{[*row]}")
     # A tape notes elements: each is then a constant, an input or a seed by itself.
     if session.recorders and session.listener:
         source = source_of(value)
