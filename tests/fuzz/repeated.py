@@ -1,8 +1,9 @@
 """Random kernels whose lanes load, store and add to the same few elements again and again.
 
 In straight code, branches and loops; elements whose indices differ by constants, by numbers from a table,
-or not at all. Branches on the same conditions compute the same roots and quotients of them; what comes of all
-branches is squared at the end, so that the adjoint runs them again.
+or not at all; a memory with a row for each step of time. Branches on the same conditions compute the same
+roots and quotients of them; what comes of all branches is squared at the end, so that the adjoint runs them
+again.
 
 All numbers are small multiples of 1/16, so what compiled lanes compute, and their gradient, is compared bit
 by bit with the interpreter. The rules are lifted: the adjoint of a program that overwrites what it read need
@@ -18,7 +19,7 @@ import diffsim as ds
 from diffsim.passes.vectors import vectorize
 from tests.support import bits
 
-WIDTH, MOST, ROWS = 8, 40, 5
+WIDTH, MOST, ROWS, STEPS = 8, 40, 5, 3
 
 
 class Maker:
@@ -27,7 +28,11 @@ class Maker:
     def __init__(self, seed):
         self.r = Random(seed)
         rows = self.r.choice(["n", "n", "16", "40"])
-        self.lines = ["@ds.kernel", "def run(n: ds.i32):", f"    for i in range({rows}):"]
+        self.lines = [
+            "@ds.kernel",
+            "def run(n: ds.i32, u: ds.i32):",
+            f"    for i in range({rows}):",
+        ]
         self.values = ["1.0"]
         self.columns = ["0", "1", "2", "k", "k + 1", "2 + k - 1"]
 
@@ -45,7 +50,9 @@ class Maker:
         name, column = self.r.choice(names), self.r.choice(self.columns)
         if name == "v":
             return f"v[i][{self.r.randint(0, 2)}]"
-        row = {"q": "k", "g": "k", "s": "0"}.get(name, "i")
+        # Rows of two steps of time, or of one: u is 0 or 1.
+        step = self.r.choice(["u", "u", "u + 1", "1"])
+        row = {"q": "k", "g": "k", "s": "0", "h": f"{step}, i"}.get(name, "i")
         return f"{name}[{row}, {column}]"
 
     def slow(self):
@@ -60,7 +67,7 @@ class Maker:
                 self.put(depth, f"far = far + {self.slow()} - {self.place('qx')}")
             elif kind < 0.4:
                 name = f"t{len(self.lines)}"
-                terms = [f"{self.r.randint(-1, 2)} * {self.place('ppvqx')}" for _ in range(2)]
+                terms = [f"{self.r.randint(-1, 2)} * {self.place('ppvqxhh')}" for _ in range(2)]
                 # The same quotient of a value may be here before, and is one value then.
                 quotient = f"{self.r.choice(self.values[-2:])} / (1.0 + k % 2)"
                 last = self.r.choice([self.r.choice(self.values), quotient])
@@ -68,7 +75,7 @@ class Maker:
                 self.values.append(name)
             elif kind < 0.82 or depth > 3:
                 sign = self.r.choice(["+=", "+=", "+=", "="])
-                place = self.place("pppvgs") if sign == "+=" else self.place("pv")
+                place = self.place("pppvgshh") if sign == "+=" else self.place("pvh")
                 self.put(depth, f"{place} {sign} {self.r.choice(self.values)}")
             else:
                 head = f"for m{depth} in range({self.r.choice(['2', 'k', '0'])}):"
@@ -93,17 +100,19 @@ def results(text, seed, **options):
     names = dict(ds=ds, at=ds.field(ds.i32, shape=MOST))
     for name, rows in zip("pxqgs", (MOST, MOST, ROWS, ROWS, 1), strict=True):
         names[name] = ds.field(t, shape=(rows, WIDTH), needs_grad=True)
+    names["h"] = ds.field(t, shape=(STEPS, MOST, WIDTH), needs_grad=True)
     names["v"] = ds.Vector.field(3, t, shape=MOST, needs_grad=True)
     exec(compile(text, f"<repeated {seed}>", "exec"), names)
-    fields = {name: names[name] for name in "pxqgsv"}
+    fields = {name: names[name] for name in "pxqgsvh"}
     for field in fields.values():
         for part in (field, field.grad):
             numbers = random.integers(-2, 3, part.to_numpy().shape)
             part.from_numpy(numbers.astype(part.to_numpy().dtype))
     names["at"].from_numpy(random.integers(0, 4, MOST).astype("i4"))
-    names["run"](n)
+    u = r.randrange(STEPS - 1)
+    names["run"](n, u)
     found = {name: field.to_numpy() for name, field in fields.items()}
-    names["run"].grad(n)
+    names["run"].grad(n, u)
     return found | {f"{name}.grad": field.grad.to_numpy() for name, field in fields.items()}
 
 

@@ -174,6 +174,51 @@ def test_rows_of_other_steps_of_time(cpu, quick_code):
             f.from_numpy(start[k])
 
 
+def test_what_loops_always_load_exists(cpu, quick_code):
+    """An inner loop that turns tells which elements there are, as far as the branch that it is in goes."""
+    x, y = ds.field(ds.f64, shape=(3, N, 2)), ds.field(ds.f64, shape=(3, N, 2))
+    start = np.random.default_rng(4).normal(size=x.shape)
+    x.from_numpy(start)
+
+    @ds.kernel
+    def run(t: ds.i32, n: ds.i32):
+        for i in range(N):
+            if i + 1 < N:
+                for k in range(2):
+                    total = 0.0 * x[t, i, k]
+                    for m in range(2):
+                        total += x[t, i + 1, m]
+                    # None of so many stores reaches row t: their first index is another number.
+                    for j in ds.static(range(40)):
+                        x[t + 1, i, k] = total + j
+                for k in range(3):
+                    for m in range(n):
+                        y[t, i, 0] += x[t, i - 1, m] if i > 0 else 0.0
+
+    made = pipeline.run(run._only((0, 0)).ir, pipeline.LOWER, "scalar_replacement")
+
+    def loads(block, depth=0):
+        for s in block.stmts:
+            if isinstance(s, Load) and s.mem.name == "x":
+                yield depth
+            for inner in blocks(s):
+                yield from loads(inner, depth + isinstance(s, For))
+
+    (task,) = made.tasks
+    # The two elements of i + 1 are loaded before the loop, those of i - 1, which may not exist, in theirs.
+    assert list(loads(task.body)) == [0, 0, 1, 2]
+    for t, n in ((0, 2), (1, 0)):
+        x.from_numpy(start)
+        y.fill(0)
+        run(t, n)
+        now, added = start.copy(), np.zeros(N)
+        for i in range(N - 1):
+            now[t + 1, i] = start[t, i + 1].sum() + 39
+            added[i] = 3 * start[t, i - 1, :n].sum() if i > 0 else 0.0
+        np.testing.assert_allclose(x.to_numpy(), now, rtol=1e-14)
+        np.testing.assert_allclose(y.to_numpy()[t, :, 0], added, rtol=1e-13, atol=1e-14)
+
+
 def test_the_adjoint_of_an_unrolled_layer_adds_to_each_input_once(cpu, quick_code):
     w, x = ds.field(ds.f64, shape=(3, 4)), ds.field(ds.f64, shape=(N, 4), needs_grad=True)
     y = ds.field(ds.f64, shape=(N, 3), needs_grad=True)

@@ -20,10 +20,12 @@ from collections.abc import Iterable, Iterator
 
 from diffsim.ir.nodes import (
     LEAVES,
+    Arg,
     Atomic,
     Block,
     Check,
     Const,
+    For,
     Load,
     Mem,
     RngKey,
@@ -266,7 +268,7 @@ class SteadyElements:
             return False
         key = mem, self._place(s)
         if key not in self._known:
-            writes = self._writes[mem].values()
+            writes = [w for e, w in self._writes[mem].items() if not _are_apart(key[1], e)]
             self._pairs[mem] += len(writes)
             self._known[key] = self._pairs[mem] <= _MOST_PAIRS and all(
                 distances(self._task, s, w, guarded=False).never for w in writes
@@ -276,7 +278,7 @@ class SteadyElements:
     def enter(self, block: Block) -> dict[Index, int]:
         """Note what the accesses that a block always makes say of indices; return what was known before."""
         before = self.extents
-        found = [s for s in block.stmts if isinstance(s, Access) and _has_shape(s.mem)]
+        found = [s for s in _always_made(block) if _has_shape(s.mem)]
         if found and not self._has_checks:
             self.extents = dict(before)
             for s in found:
@@ -298,6 +300,32 @@ class SteadyElements:
             if not 0 <= least <= most < extent and self.extents.get(i, extent + 1) > extent:
                 return False
         return True
+
+
+def _are_apart(one: Element, other: Element) -> bool:
+    """Whether two elements differ along an axis by the same number in every lane, as rows t and t + 1 do."""
+    for a, b in zip(one, other, strict=True):
+        if isinstance(a, frozenset) and isinstance(b, frozenset):
+            left, right = dict(a), dict(b)
+            apart = left.pop(None, 0) != right.pop(None, 0)
+            if apart and left == right and all(isinstance(v, Arg) for v in left):
+                return True
+    return False
+
+
+def _always_made(block: Block) -> Iterator[Access]:
+    """Yield the accesses that a block makes whenever it runs, also those of loops that certainly turn."""
+    for s in block.stmts:
+        if isinstance(s, Access):
+            yield s
+        elif isinstance(s, For) and _turns(s):
+            yield from _always_made(s.body)
+
+
+def _turns(s: For) -> bool:
+    """Whether a loop is known to have an iteration."""
+    known = isinstance(s.lo, Const) and isinstance(s.hi, Const)
+    return known and bool(s.lo.value < s.hi.value)  # type: ignore[attr-defined]
 
 
 def _has_shape(mem: Mem) -> bool:
