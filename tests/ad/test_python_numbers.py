@@ -432,3 +432,20 @@ def test_an_element_of_a_field_that_is_gone(space):
         gc.collect()
         space.put(space.twice() * number)
     np.testing.assert_allclose(space.x.grad.to_numpy(), [10, 0, 0])
+
+
+def test_arrays_that_are_compiled_in_are_not_searched_where_nothing_records(space, monkeypatch):
+    """No number has a derivative there."""
+    loss, numbers, searched = space.loss, np.array([1.0, 2.0]), []
+
+    @ds.kernel
+    def run():
+        loss[None] += numbers[0] * numbers[1]
+
+    run()
+    monkeypatch.setattr("diffsim.runtime.kernels.captures.source_of", searched.append)
+    run()
+    assert not searched
+    with ds.Tape():
+        run()
+    assert len(searched) == 1

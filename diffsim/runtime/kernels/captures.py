@@ -21,6 +21,7 @@ from diffsim.lang.host.observations import (
     is_atom,
 )
 from diffsim.lang.host.provenance import source_of
+from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
@@ -70,8 +71,8 @@ def _differs(now: object, kept: object) -> bool:
     if isinstance(kept, Frozen) and kept.has(now):
         return False
     # Equal is not enough: a number read from a field on a tape has a derivative, which a constant in the
-    # kernel would lose.
-    return compare(now, kept) != SAME or source_of(now) is not None
+    # kernel would lose. Where nothing records, none has.
+    return compare(now, kept) != SAME or (bool(session.recorders) and source_of(now) is not None)
 
 
 def _question(w: Writer, observed: Observation) -> str:
