@@ -46,14 +46,16 @@ Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
 
 
-def _gather(kernel: Kernel, *, is_gpu: bool, in_order: bool = False) -> Kernel:
+def _gather(
+    kernel: Kernel, *, is_gpu: bool, has_masks: bool = True, in_order: bool = False
+) -> Kernel:
     """Scatter to gather, in the interior of boxes too, and eliminate what is no longer needed."""
     # A GPU's threads take remainders at no cost, and each part is a launch: only atomics cost more.
     kernel = inline_bodies(kernel)
     # Threads of a GPU are no vectors.
     if not is_gpu:
         kernel = relative_windows(kernel)
-    kernel, rims = split_interiors(kernel, only_updates=is_gpu)
+    kernel, rims = split_interiors(kernel, only_updates=is_gpu, has_masks=has_masks)
     return eliminate_dead_code(
         scatter_to_gather(
             kernel,
@@ -146,9 +148,12 @@ def lower(*, debug: bool, deterministic: bool, vector_bits: int = 512) -> Stages
     """Return the stages on the way to the CPU's backend; `vector_bits`: see `vectorize`."""
     stages = LOWER_DEBUG if debug else LOWER
     others: dict[str, Pass] = {}
-    if deterministic:
-        others["scatter_to_gather"] = lambda k: _gather(k, is_gpu=False, in_order=True)
-    if vector_bits < 512:
+    has_masks = vector_bits >= 512
+    if deterministic or not has_masks:
+        others["scatter_to_gather"] = lambda k: _gather(
+            k, is_gpu=False, has_masks=has_masks, in_order=deterministic
+        )
+    if not has_masks:
         others["vectorize"] = lambda k: vectorize(k, vector_bits=vector_bits)
     stages = tuple((name, others.get(name, stage)) for name, stage in stages)
     # `vectorize` judges the task as it finally is, so it stays last.

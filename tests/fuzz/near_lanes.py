@@ -83,10 +83,30 @@ class Maker:
             lines.append(f"    {self.update()}".replace("k", "1"))
         return ["    " + line.replace("+ -", "- ") for line in lines]
 
+    def guarded(self):
+        """A stencil that stores, whose neighbours are loaded where they are inside, or anyway."""
+        r = self.r
+        lo, hi = r.choice([("lo", "hi"), ("3", "30"), ("4", "n + 9"), ("n", "hi")])
+        box = f"({lo}, {hi}), (2, {r.choice(['12', '30', 'hi'])})"
+        lines = [f"for i, j in ds.ndrange({box}):", f"    a = {r.choice(['y[i, j - 1]', '1.0'])}"]
+        for _ in range(r.randint(1, 3)):
+            guard = r.choice(["i > lo", f"i + 1 < {hi}", "j > 2", "j - 1 >= 2", "j < 29", "a > 0"])
+            lines.append(f"    if {guard}:")
+            lines.append(f"        a += 2 * y[i + {r.randint(-1, 1)}, j + {r.randint(-1, 1)}]")
+            if r.random() < 0.3:
+                lines.append(f"        {self.pick_store()} = a")
+        lines.append(f"    {self.pick_store()} = a - y[i, j] * y[i, j + 1]")
+        return ["    " + line for line in lines]
+
+    def pick_store(self):
+        return self.r.choice(["x[i, j]", "z[i, j]"])
+
     def loop(self):
         r, box = self.r, self.r.random() < 0.7
         if r.random() < 0.3:
             return self.colors()
+        if r.random() < 0.2:
+            return self.guarded()
         bounds = r.choice([("lo", "hi"), ("3", "30"), ("6", "6"), ("4", "n + 9"), ("n", "hi")])
         lines = [HEADS[box].format(lo=bounds[0], hi=bounds[1], m=r.choice(["5", "1", "9"]))]
         if not box:

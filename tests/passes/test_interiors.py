@@ -5,7 +5,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends import interpreter
-from diffsim.ir.nodes import Atomic, Let
+from diffsim.ir.nodes import Atomic, If, Let
 from diffsim.ir.traversal import statements
 from diffsim.ir.verifier import verify
 from diffsim.passes import pipeline
@@ -242,3 +242,43 @@ def test_remainders_of_floats_stay(cpu, quick_code):
     kernel()
     assert least[None] == -1.5
     assert y.to_numpy().tolist() == [6] * 40
+
+
+GUARDED = """
+@ds.func
+def get(i, j):
+    value = ds.cast(0.5, ds.f64)
+    if i >= 0 and j >= 0 and i < H and j < W:
+        value = x[i, j]
+    return value
+
+@ds.kernel
+def kernel():
+    for i, j in x:
+        v = 2 * get(i - 1, j) + get(i + 1, j) - get(i, j - 1) * get(i, j + 1)
+        if x[i, j] > 0:
+            v = ds.sqrt(x[i, j])
+        y[i, j] = v
+"""
+
+
+@pytest.mark.parametrize("has_masks", [True, False])
+def test_loads_that_guards_keep_inside(fields, has_masks):
+    """Where loads of some lanes take longer than of all, the interior has no guards."""
+    make(GUARDED, fields)
+    ir = fields["kernel"]._only(()).ir
+    split, rims = split_interiors(ir, has_masks=has_masks)
+    assert len(rims) == (0 if has_masks else 4)
+    verify(split, "split_interiors")
+    np.testing.assert_array_equal(run(split)["y"], run(ir)["y"])
+    branches = sum(isinstance(s, If) for s in statements(split.tasks[0].body))
+    assert branches == (5 if has_masks else 1)
+    # A GPU's parts are launches.
+    assert not split_interiors(ir, only_updates=True, has_masks=False)[1]
+    given = np.random.default_rng(1).standard_normal((H, W))
+    fields["x"].from_numpy(given)
+    fields["kernel"]()
+    padded = np.pad(given, 1, constant_values=0.5)
+    want = 2 * padded[:-2, 1:-1] + padded[2:, 1:-1] - padded[1:-1, :-2] * padded[1:-1, 2:]
+    want = np.where(given > 0, np.sqrt(np.maximum(given, 0)), want)
+    np.testing.assert_allclose(fields["y"].to_numpy(), want, rtol=1e-12, atol=1e-13)

@@ -61,28 +61,34 @@ from diffsim.passes.analysis.guarded_updates import KnownBranches, emit_faces
 _WIDEST_RIM = 4  # lanes; beyond, the two parts are no interior and rim
 _LEAST_INTERIOR = 16  # lanes along an axis that is cut
 _MOST_CODE = 600  # statements of a body, which each of the parts has
+_MOST_GUARDED = 150
+"""Statements of a body that is split for the sake of loads in branches alone."""
 _ROUNDS = 3
 _COMPARED = frozenset(("mod", "min", "max", "lt", "le", "gt", "ge", "eq", "ne"))
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
 def split_interiors(
-    kernel: Kernel, *, only_updates: bool = False
+    kernel: Kernel, *, only_updates: bool = False, has_masks: bool = True
 ) -> tuple[Kernel, frozenset[Task]]:
     """Return the kernel with interiors and rims where neighbours at faces are elsewhere, and these rims.
 
     Args:
         kernel: any kernel.
         only_updates: whether to split only where indices of atomic updates become simpler.
+        has_masks: whether loads of some lanes cost no more than those of all.
     """
-    parts = [_parts(task, only_updates=only_updates) for task in kernel.tasks]
+    parts = [
+        _parts(task, only_updates=only_updates, guards=not has_masks and not only_updates)
+        for task in kernel.tasks
+    ]
     rims = frozenset(t for _, *others in parts for t in others)
     tasks = tuple(t for found in parts for t in found)
     return kernel.replace(tasks=tasks) if rims else kernel, rims
 
 
-def _parts(task: Task, *, only_updates: bool) -> list[Task]:
-    """Return the task itself, or its interior and rims."""
+def _parts(task: Task, *, only_updates: bool, guards: bool) -> list[Task]:
+    """Return the task itself, or its interior and rims; `guards`: also to free loads of their branches."""
     whole = _box(task)
     if whole is None or not _may_be_split(task):
         return [task]
@@ -95,6 +101,7 @@ def _parts(task: Task, *, only_updates: bool) -> list[Task]:
     gains = gains or (
         not only_updates and short_row(task) > 0 and _tests(first) == 0 < _tests(task)
     )
+    gains = gains or (guards and _guarded_loads(first) < _guarded_loads(task))
     if not gains:
         return [task]
     return [first, *_rims(task, whole, inside)]
@@ -263,6 +270,15 @@ def _plain_accesses(task: Task, kinds: tuple[type, ...]) -> int:
         for s in statements(task.body)
         if isinstance(s, (Load, Store, Atomic)) and isinstance(s, kinds)
     )
+
+
+def _guarded_loads(task: Task) -> int:
+    """Return how many loads are in branches; 0: it updates elements, which are gathered as they are."""
+    found = list(statements(task.body))
+    if len(found) > _MOST_GUARDED or any(isinstance(s, Atomic) for s in found):
+        return 0
+    sides = (b for s in found if isinstance(s, If) for b in (s.then, s.orelse))
+    return sum(isinstance(s, Load) for b in sides for s in b.stmts)
 
 
 def _tests(task: Task) -> int:

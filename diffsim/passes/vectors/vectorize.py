@@ -56,6 +56,7 @@ from diffsim.passes.analysis.ownership import own_without_pairs
 from diffsim.passes.vectors.aligned_rows import with_aligned_rows
 from diffsim.passes.vectors.appends import with_appends
 from diffsim.passes.vectors.colored_lanes import with_lanes_of_one_color
+from diffsim.passes.vectors.loads_first import with_loads_first
 from diffsim.passes.vectors.neighbours import find_neighbours
 from diffsim.passes.vectors.packing import extent_of, find_packed
 
@@ -95,8 +96,7 @@ def vectorize(kernel: Kernel, *, vector_bits: int = 512) -> Kernel:
 
     Args:
         kernel: scalar IR.
-        vector_bits: of the CPU's registers. With 512 a store of some lanes costs no more than one of all;
-            with 256 AMD's processors take twelve cycles. Both can move what a mask picks to the front.
+        vector_bits: of the CPU's registers. With 512 a store of some lanes costs no more than one of all.
     """
     has_masks = vector_bits >= 512
     most = max(map(_lanes, kernel.tasks), default=0)
@@ -104,7 +104,7 @@ def vectorize(kernel: Kernel, *, vector_bits: int = 512) -> Kernel:
     if vector_bits >= 256:
         tasks = [with_appends(t) if t.simd is None else t for t in tasks]
     others = with_aligned_rows if has_masks else with_lanes_of_one_color
-    tasks = [others(t) if t.simd is None else t for t in tasks]
+    tasks = [others(with_loads_first(t)) if t.simd is None else t for t in tasks]
     return kernel.replace(tasks=tuple(tasks))
 
 
