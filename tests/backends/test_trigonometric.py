@@ -110,3 +110,29 @@ def test_what_is_beside_a_large_argument_does_not_depend_on_it(cpu):
     turns()
     np.testing.assert_array_equal(y.to_numpy()[others], alone[others])
     assert not np.isnan(y.to_numpy()).any()
+
+
+@own
+def test_many_of_them_are_called(cpu):
+    """LLVM would take seconds for the branches of each; the numbers are the same bits."""
+    x, y = (ds.field(ds.f32, shape=(2, 64)) for _ in range(2))
+    x.from_numpy(np.linspace(-9, 3e5, 128, dtype="f4").reshape(2, 64))
+
+    @ds.kernel
+    def run():
+        for i in range(64):
+            for k in range(2):
+                if x[k, i] > -8.0:
+                    a, b = x[k, i], 0.0
+                    for _ in ds.static(range(30)):
+                        a = ds.sin(a)
+                    for _ in range(30):
+                        b = ds.sin(x[k, i] if b == 0.0 else b)
+                    y[k, i] = a - b
+
+    run()
+    text = run.llvm()
+    inlined = re.findall(r"call .* @vector_sin_f32_\d+\(", text)
+    assert len(inlined) <= 24 * 4  # up to four registers each
+    assert re.search(r"define .* @vector_sin_f32_\d+_called\(.* noinline ", text)
+    assert not y.to_numpy().any()

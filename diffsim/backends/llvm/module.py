@@ -54,6 +54,8 @@ class Module:
         self.parts = 0
         self.scalar_calls = 0
         """Calls emitted so far of functions without a vector form."""
+        self.inlined_forms = 0
+        """Calls emitted so far of vector forms that are written where they are called."""
         self.loops: dict[int, str] = {}
         """Metadata nodes of loops that LLVM must not vectorize, with what they say."""
         self.loop_hints: list[str] = []

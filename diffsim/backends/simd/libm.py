@@ -29,6 +29,9 @@ FUNCTIONS: MathMap = {
 """The CPU's implementation of each mathematical function of the op table."""
 
 
+_MOST_INLINED = 24
+
+
 def call(jit: Jit, module: Module, function: LibraryFunction, t: ScalarType, args: str) -> str:
     """Return the call of a function on scalars, which LLVM may vectorize with its vector forms."""
     name = function.symbol(t)
@@ -62,13 +65,21 @@ def vector_form(
 
 
 def _inlined(module: Module, name: str, t: ScalarType, lanes: int, library: str) -> str:
-    """Define a form that is written where it is called, in place of libmvec's; return its symbol."""
-    symbol = f"vector_{name}_{t}_{lanes}"
+    """Define a form that is written where it is called, in place of libmvec's; return its symbol.
+
+    Of many in one module, the others are calls of the same code: each has a branch, and LLVM's time grows as
+    the cube of these where they stand in branches of the program.
+    """
+    module.inlined_forms += 1
+    many = module.inlined_forms > _MOST_INLINED
+    symbol = f"vector_{name}_{t}_{lanes}{'_called' if many else ''}"
     if f"@{symbol}" not in module.declared:
         code = VectorCode(t.llvm, lanes)
         v, fma = code.type, code.fma_symbol
         module.declare(f"@{fma}", f"declare {v} @{fma}({v}, {v}, {v})")
         text = trigonometric.definition(symbol, name, t.llvm, lanes, library)
+        if many:
+            text = text.replace(" alwaysinline ", " noinline ", 1)
         module.declare(f"@{symbol}", text)
     return symbol
 
