@@ -343,7 +343,7 @@ def test_a_handler_of_the_users_may_look_and_launch(cpu):
     add()
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        turns[None] = 20_000_000
+        turns[None] = 400_000_000
         signal.setitimer(signal.ITIMER_REAL, 0.02)
         step()
     finally:
