@@ -79,6 +79,9 @@ def test_a_sorting_network():
         p.check(start)
         # A byte for each lane and stage, and none of the numbers.
         assert (tape.stats().saved, tape.stats().saved_bytes) == (10, 10 * N)
+        # No write of the program's and no number that it follows, so that a pass asks for none.
+        assert not tape._known.writes
+        assert not tape._known.follows
     start = numbers(N, seed=9)
     p.x.from_numpy(start)
     p.loss[None] = 0.0

@@ -12,6 +12,7 @@ from typing import Any
 
 from diffsim.ad.record.entries import Launched, Stored, Wrote, all_written
 from diffsim.ad.record.entry import Entry
+from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.record import Record
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.versions import Versions
@@ -47,7 +48,8 @@ class Known:
         reversed_ = {e.special_to_reverse() for e in firsts}
         checks = [special.derivative.checks for special in reversed_ if special is not None]
         self.asks = any(c is not None and c.reads for c in checks)
-        self.writes = not all(isinstance(e, Launched) for e in firsts)
+        # Copies of what launches overwrite are no events of the program.
+        self.writes = not all(isinstance(e, (Launched, Saved)) for e in firsts)
         # Which elements launches use before Python writes to them decides which of them are inputs.
         some = any(c is not None for c in checks)
         self.by_arguments = some or (self.writes and any(map(_takes_whole_numbers, firsts)))
@@ -103,11 +105,11 @@ def _takes_whole_numbers(entry: Entry) -> bool:
 def _is_plain(entry: Entry) -> bool:
     if isinstance(entry, Launched):
         return entry.returned is None and entry.undetached is None
-    return isinstance(entry, Wrote)
+    return isinstance(entry, (Wrote, Saved))
 
 
 def _is_memory(entry: Entry) -> bool:
     """Return whether the gradient flows through memory alone, if not from what a kernel has returned."""
     if isinstance(entry, Launched):
         return entry.undetached is None
-    return isinstance(entry, Wrote) and not isinstance(entry, Stored)
+    return isinstance(entry, (Wrote, Saved)) and not isinstance(entry, Stored)
