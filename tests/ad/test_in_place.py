@@ -56,6 +56,44 @@ def test_one_kernel_that_overwrites_what_it_read(cpu):
     assert theta.grad[None] == pytest.approx(4 * final**2 * 10 * -math.tan(0.4), rel=1e-12)
 
 
+def test_rows_that_a_field_gets_later(cpu):
+    """A kernel that was launched when the field had no rows stamps those that it writes from then on."""
+    x, y, loss = (ds.field(ds.f64, s, needs_grad=True) for s in ((4, 3), 3, ()))
+
+    @ds.kernel
+    def square():
+        for i in range(3):
+            x[2, i] = x[1, i] ** 2
+
+    @ds.kernel
+    def square_in_place():
+        for i in range(3):
+            y[i] = y[i] ** 2
+
+    @ds.kernel
+    def total(t: ds.i32):
+        for i in range(3):
+            loss[None] += x[t, i] + y[i]
+
+    def run():
+        square()
+        square_in_place()
+        square()
+        total(2)
+
+    start, expected = np.arange(12.0).reshape(4, 3), np.zeros((4, 3))
+    expected[1] = 2.0 * start[1]
+    x.from_numpy(start)
+    with ds.Tape(loss, in_place="save") as tape:
+        run()
+    assert tape.stats().saved == 2
+    np.testing.assert_array_equal(x.grad.to_numpy(), expected)
+    with ds.Tape(loss, in_place="save") as tape:
+        run()
+    assert tape.stats().saved == 1  # rows 1 and 2 of x are told apart
+    np.testing.assert_array_equal(x.grad.to_numpy(), expected)
+
+
 def test_read_here_overwritten_there(cpu):
     """Several kernels, vectors, a Python write, and an integer field used as index."""
     n = 6

@@ -74,7 +74,9 @@ def _kernel(r, number):
 
 
 def _body(r):
-    x, y = (f"{r.choice(ROWS)}, i" for _ in "xy")
+    # Fields get versions of rows with the first kernel whose arguments tell rows.
+    rows = ROWS if r.random() < 0.7 else ("0", "1", "2")
+    x, y = (f"{r.choice(rows)}, i" for _ in "xy")
     n = r.choice([0.3, 0.5, 0.7])
     c, d = (r.choice(CONDITIONS).format(n=n, y=y) for _ in "cd")
     values = r.choice(["a, b = u[{x}], u[{y}]", "a, b = u[{y}], u[{x}]", "a, b = u[{x}], u[{x}]"])

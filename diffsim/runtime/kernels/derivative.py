@@ -361,6 +361,15 @@ class Derivative:
         """Launch the one that computes again all that it needs."""
         self.computing(*given)
 
+    def forget_launch(self) -> None:
+        """Write the launch functions anew at the next launch."""
+        for name in ("launch", "computing"):
+            with contextlib.suppress(AttributeError):  # it may not have been written yet
+                delattr(self, name)
+        loading = vars(self).get("loading")
+        if loading is not None:
+            loading.forget_launch()
+
     @locked_cached_property
     def loading(self) -> LoadingDerivative | None:
         """The same, with loads of what the launch has stored; None: there is nothing to gain.

@@ -181,6 +181,9 @@ def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: ob
         s = a.time_slice if a.time_slice and a.time_slice.block is None else None
     # A write that is not confined to a known row may have changed any of them.
     if s is None:
+        # With rows a launch would stamp fewer of them than this, and what asks for them counts on that.
+        if versions.axis is None and a.slices and not a.mem.is_grad:
+            versions.tell_of_rows(special.forget_launch)
         return [f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}", *more]
     place = None if versions.axis is None else _row_text(s, versions, special)
     if place is not None:
@@ -237,6 +240,8 @@ def write_tests(w: Writer, of: Derivative, bound: BoundFields | None) -> None:
                 test = f"(not $bound or {versions}.latest > $since) and {test}"
         else:
             test = _test_text(w, special, a)
+            if versions_of(a.mem).axis is None and a.slices:
+                versions_of(a.mem).tell_of_rows(of.forget_launch)
         if test in tests:
             continue
         tests.add(test)

@@ -11,6 +11,8 @@ pages that are written.
 from __future__ import annotations
 
 import sys
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +52,7 @@ class Versions:
         dirty: for a gradient: whether it may hold anything but zeros.
         cuts: for a gradient: its elements that belong to values which Python set in a tape's block.
         is_complete: whether there is no write that they do not know of: other libraries see no memory of it.
+        waiting: what to call when there are rows, where some code counts on there being none.
         tracked: counts the calls of `track_rows`, for all fields.
     """
 
@@ -64,6 +67,7 @@ class Versions:
         "latest",
         "names",
         "rows",
+        "waiting",
         "whole",
         "writer",
         "writers",
@@ -81,6 +85,7 @@ class Versions:
         self.dirty = False
         self.is_complete = True
         self.cuts: Cuts = None
+        self.waiting: list[weakref.WeakMethod[Callable[[], None]]] = []
 
     def track_rows(self, axis: int | None, size: int, block: int = 1) -> None:
         """Give each `block` of the `size` indices along this axis a version of its own."""
@@ -92,6 +97,14 @@ class Versions:
         # Last, as other threads ask for the axis first.
         self.block, self.axis = block, axis
         Versions.tracked += 1
+        waiting, self.waiting = self.waiting, []
+        for ref in waiting:
+            if (told := ref()) is not None:
+                told()
+
+    def tell_of_rows(self, told: Callable[[], None]) -> None:
+        """Call a method, weakly referenced, once there are rows."""
+        self.waiting.append(weakref.WeakMethod(told))
 
     def separate(self) -> Versions:
         """Make versions of the same rows that count on another clock, from 0."""
