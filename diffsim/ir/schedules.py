@@ -44,9 +44,10 @@ class Privatized:
         atomics: the additions.
         count: about how many of them a lane makes.
         meeting: how many of these go to an element that is the same for all lanes along the last axis.
+        axis: the axis of the memory that is the last one in a copy; None: it has the memory's order of axes.
     """
 
-    __slots__ = ("atomics", "count", "meeting", "mem", "prefix")
+    __slots__ = ("atomics", "axis", "count", "meeting", "mem", "prefix")
 
     def __init__(
         self,
@@ -55,12 +56,14 @@ class Privatized:
         atomics: frozenset[Atomic],
         count: int,
         meeting: int,
+        axis: int | None = None,
     ) -> None:
         self.mem = mem
         self.prefix = prefix
         self.atomics = atomics
         self.count = count
         self.meeting = meeting
+        self.axis = axis
 
     @property
     def scalars(self) -> int:

@@ -15,6 +15,7 @@ from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.interiors import split_interiors
+from diffsim.passes.forms.invariant_carries import drop_invariant_carries
 from diffsim.passes.forms.joined_ranges import join_ranges
 from diffsim.passes.forms.loop_order import order_loops
 from diffsim.passes.forms.merged_nests import merge_nests
@@ -39,6 +40,7 @@ from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from diffsim.passes.transforms.seams import find_seams
 from diffsim.passes.transforms.sink_stores import sink_stores
 from diffsim.passes.vectors.early_loads import load_early
+from diffsim.passes.vectors.mirror_windows import mirror_windows
 from diffsim.passes.vectors.relative_windows import relative_windows
 from diffsim.passes.vectors.vectorize import vectorize
 
@@ -54,7 +56,7 @@ def _gather(
     kernel = inline_bodies(kernel)
     # Threads of a GPU are no vectors.
     if not is_gpu:
-        kernel = relative_windows(kernel)
+        kernel = mirror_windows(relative_windows(drop_invariant_carries(kernel)))
     kernel, rims = split_interiors(kernel, only_updates=is_gpu, has_masks=has_masks)
     return eliminate_dead_code(
         scatter_to_gather(

@@ -69,6 +69,7 @@ from tests.fuzz import (
     tensors,
     warm,
     wide,
+    windows,
 )
 from tests.fuzz.shrink import shrink
 
@@ -142,6 +143,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return exchanges.make(seed), [
             ("exchanges", functools.partial(exchanges.verdict, seed=seed))
         ]
+    if seed % 128 == 83:
+        return windows.make(seed), [("windows", functools.partial(windows.verdict, seed=seed))]
     if seed % 32 == 19:
         return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
     if seed % 32 == 27:

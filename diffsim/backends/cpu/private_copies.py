@@ -52,6 +52,11 @@ class Chunk:
         return self.emits_vectors > 0
 
     @property
+    def helps_one_thread(self) -> bool:
+        """Whether additions to copies are faster than to the memory, also where no thread is in the way."""
+        return self.has_slots or any(p.axis is not None for p in self.private)
+
+    @property
     def scalars(self) -> int:
         """Return the number of scalars that are zeroed and added up: the cost of having copies."""
         return sum(n * p.scalars for p, n in zip(self.private, self.slots, strict=True))

@@ -158,12 +158,12 @@ def _constant_lanes(module: Module, task: Task) -> int | None:
 def _copies_pay(module: Module, task: Task, lanes: int | None, chunks: int | None) -> bool | None:
     """Return whether private copies pay in each launch, or in none; None if the launch must see."""
     chunk, threads = chunk_copies(module, task), threads_of(module)
-    if threads == 1 and not chunk.has_slots:
+    if threads == 1 and not chunk.helps_one_thread:
         return False
     if lanes is None or chunks is None:
         return None
     additions = lanes * unit_lanes(module, task) * sum(p.count for p in task.privatized)
-    fewest = 1 if chunk.has_slots else 2
+    fewest = 1 if chunk.helps_one_thread else 2
     least, most = (min(chunks, threads),) * 2 if threads else (fewest, chunks)
     if additions <= least * _COPY_WORK * chunk.scalars or least * chunk.bytes > _MOST_COPIED:
         return False
@@ -365,7 +365,7 @@ class _Spread:
         # No more than _MOST_COPIED bytes in all: the arena would take that memory and keep it.
         little = body.assign(f"icmp sle i64 {least}, {_MOST_COPIED // chunk.bytes}")
         worth = body.assign(f"and i1 {worth}, {little}")
-        if not chunk.has_slots:  # else it pays on one thread, too
+        if not chunk.helps_one_thread:  # else it pays on one thread, too
             several = body.assign(f"icmp sgt i64 {threads}, 1")
             worth = body.assign(f"and i1 {worth}, {several}")
         self.with_copies_if(worth, chunk, least)

@@ -91,13 +91,13 @@ def _axes(p: Privatized) -> list[tuple[int, int]]:
 
 
 def _order(p: Privatized) -> list[int]:
-    """Return the axes in memory order, the one with the largest stride first."""
+    """Return the axes in memory order, the one with the largest stride first; but that of the lanes last."""
     axes = _axes(p)
-    return sorted(range(len(axes)), key=lambda k: -axes[k][1])
+    last = None if p.axis is None else p.axis - len(p.prefix)
+    return sorted(range(len(axes)), key=lambda k: (k == last, -axes[k][1]))
 
 
 def _strides(p: Privatized) -> list[int]:
-    """Return the strides of a copy: the memory's order of axes, without gaps."""
-    # In the memory's own order of axes, so that adding up runs through both in the order of
-    # addresses.
+    """Return the strides of a copy: its order of axes, without gaps."""
+    # Mostly the memory's own order, so that adding up runs through both in the order of addresses.
     return list(packed_strides([extent for extent, _ in _axes(p)], order=_order(p)))

@@ -11,9 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from diffsim.ir.nodes import Arg, Atomic, Const, Dim, For, Kernel, Let, Mem, Task, Value
+from diffsim.ir.layout import strides_of
+from diffsim.ir.nodes import (
+    Arg,
+    Atomic,
+    Const,
+    Dim,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Store,
+    Task,
+    Value,
+)
 from diffsim.ir.traversal import statements, task_statements
-from diffsim.ir.types import ScalarType
+from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes.analysis.once import once
 
 Definitions = dict[Value, Let]
@@ -28,6 +42,8 @@ Ranges = dict[Value, Range]
 """The ranges of axes."""
 _FARTHEST = 1 << 16
 """How far from a launch-wide value an end may be: nothing wraps around there."""
+_FEWEST = 8
+"""Iterations of a loop that are a vector."""
 AffineForm = dict[Value | None, int]
 """Coefficients of loop variables and of launch-wide values (None: the constant term)."""
 Interval = tuple[float, float]
@@ -244,6 +260,37 @@ def _combine(a: AffineForm | None, b: AffineForm | None, factor: int) -> AffineF
     total = dict(a)
     for v, n in b.items():
         total[v] = total.get(v, 0) + factor * n
+    return total
+
+
+def runs_along_memory(loop: For, forms: AffineForms) -> bool:
+    """Whether an innermost loop goes along what it accesses: each element is the next one, or the same.
+
+    for %k in 0..48 { h.grad[%i, %k] += %g * w[%j, %k] }
+    """
+    lo, hi = loop.lo, loop.hi
+    if not isinstance(lo, Const) or not isinstance(hi, Const) or hi.value - lo.value < _FEWEST:
+        return False
+    return all(
+        isinstance(s, Let)
+        or (
+            isinstance(s, (Load, Store, Atomic))
+            and _step(s, loop, forms) in (0, size_of(s.mem.dtype))
+        )
+        for s in loop.body.stmts
+    )
+
+
+def _step(s: Load | Store | Atomic, loop: For, forms: AffineForms) -> int | None:
+    """Return how many scalars apart the accesses of two iterations are; None: it is no constant."""
+    if s.mem.shape is None:
+        return None
+    total = 0
+    for i, stride in zip(s.index, strides_of(s.mem), strict=False):
+        form = forms.form(i)
+        if form is None:
+            return None
+        total += form.get(loop.index, 0) * stride
     return total
 
 

@@ -14,18 +14,26 @@ Right where the task does not write the memory: the copy holds the numbers that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from diffsim.ir.nodes import Block, Const, For, Load, Mem, Task, Value, While
-from diffsim.ir.schedules import Packed, scalars_within
-from diffsim.ir.traversal import blocks
-from diffsim.passes.analysis.affine import affine_forms, task_definitions
+from diffsim.ir.layout import strides_of
+from diffsim.ir.nodes import Atomic, Block, Const, For, Load, Mem, Task, Value, While
+from diffsim.ir.schedules import Packed, Privatized, scalars_within
+from diffsim.ir.traversal import blocks, statements
+from diffsim.ir.types import size_of
+from diffsim.passes.analysis.affine import affine_forms, runs_along_memory, task_definitions
 from diffsim.passes.analysis.divergence import divergent_values, written_memories
 from diffsim.passes.transforms.privatize import IndexPrefix, common_prefix
 
 _MOST_SCALARS = 1 << 16  # of all copies: one thread makes them, and they should stay in its cache
 _LEAST_REUSE = 8  # loads of an element that make up for copying it
 _UNKNOWN_COUNT = 16
+_MOST_SLOTS = 16
+_MOST_REORDERED = (
+    1 << 14
+)  # scalars of a private copy: each chunk clears one, and should keep it near
+_LEAST_ADDED = 64  # additions to each
 
 Loops = tuple[For | While, ...]
 
@@ -49,6 +57,35 @@ def find_packed(task: Task) -> tuple[Packed, ...]:
     return tuple(found)
 
 
+def reordered(task: Task) -> tuple[Privatized, ...]:
+    """Return a task's private copies, in the order of the lanes where these add to elements far apart.
+
+    The adjoint of a convolution adds to `w[%o, %c, %a, %b]` with lanes along %o.
+    """
+    found: list[Privatized] = []
+    ends = task.bounds.yields
+    lanes = math.prod(extent_of(lo, hi) for lo, hi in zip(ends[::2], ends[1::2], strict=True))
+    forms = affine_forms(task)
+    along = {
+        x
+        for s in statements(task.body)
+        if isinstance(s, For) and runs_along_memory(s, forms)
+        for x in s.body.stmts
+    }
+    for p in task.privatized:
+        axes = {_divergent_axis(task, s) for s in p.atomics}
+        axis = axes.pop()
+        # Loops along memory are better vectors themselves.
+        may = not axes and p.slots(_MOST_SLOTS) == 1 and along.isdisjoint(p.atomics)
+        if may and axis is not None and axis >= len(p.prefix):
+            near = strides_of(p.mem)[axis] == size_of(p.mem.dtype)
+            pays = p.scalars <= _MOST_REORDERED and lanes * p.count >= _LEAST_ADDED * p.scalars
+            if pays and not near:
+                p = Privatized(p.mem, p.prefix, p.atomics, p.count, p.meeting, axis)
+        found.append(p)
+    return tuple(found)
+
+
 def _loads(block: Block, loops: Loops) -> Iterator[tuple[Load, Loops]]:
     """Yield the loads of a block, and the loops around each."""
     for s in block.stmts:
@@ -61,14 +98,18 @@ def _loads(block: Block, loops: Loops) -> Iterator[tuple[Load, Loops]]:
 
 def _axis_of_lanes(task: Task, s: Load) -> int | None:
     """Return the axis of a memory along which neighbouring lanes load neighbours, if a copy may be made."""
-    mem, lane = s.mem, task.axes[-1]
+    mem = s.mem
     if not mem.is_shaped or mem.place is not None:
         return None
-    if mem in written_memories(task):
-        return None
+    return None if mem in written_memories(task) else _divergent_axis(task, s)
+
+
+def _divergent_axis(task: Task, s: Load | Atomic) -> int | None:
+    """Return the axis of a memory along which neighbouring lanes access neighbours, and no other one."""
+    lane = task.axes[-1]
     forms, divergent = affine_forms(task), divergent_values(task)
     along = [k for k, i in enumerate(s.index) if i in divergent]
-    if len(along) != 1 or along[0] >= mem.rank:
+    if len(along) != 1 or along[0] >= s.mem.rank:
         return None
     form = forms.form(s.index[along[0]])
     return along[0] if form is not None and form.get(lane) == 1 else None

@@ -58,7 +58,7 @@ from diffsim.passes.vectors.appends import with_appends
 from diffsim.passes.vectors.colored_lanes import with_lanes_of_one_color
 from diffsim.passes.vectors.loads_first import with_loads_first
 from diffsim.passes.vectors.neighbours import find_neighbours
-from diffsim.passes.vectors.packing import extent_of, find_packed
+from diffsim.passes.vectors.packing import extent_of, find_packed, reordered
 
 _LANES = 16  # lanes that the estimate counts on
 _FEWEST_LANES = 8  # along the last axis
@@ -131,7 +131,7 @@ def _task(task: Task, has_masks: bool, *, few: bool) -> Task:
     return task.replace(
         simd=estimate.divergent,
         by_lane=by_lane,
-        privatized=tuple([_meeting_less(p, task, by_lane) for p in task.privatized]),
+        privatized=tuple([_meeting_less(p, task, by_lane) for p in estimate.privatized]),
         packed=tuple([p for p in packed if p.loads]),
         neighbours=estimate.neighbours,
     )
@@ -144,7 +144,7 @@ def _meeting_less(p: Privatized, task: Task, by_lane: Iterable[For]) -> Privatiz
         return p
     counts, divergent = iterations(task.body), divergent_values(task)
     meeting = sum(counts[s] for s in p.atomics - alone if divergent.isdisjoint(s.index))
-    return Privatized(p.mem, p.prefix, p.atomics, p.count, meeting)
+    return Privatized(p.mem, p.prefix, p.atomics, p.count, meeting, p.axis)
 
 
 def _has_few_lanes(task: Task) -> bool:
@@ -379,14 +379,17 @@ class _Estimate:
         self.private = {a for p in task.privatized for a in p.atomics}
         self.meeting = {a for p in task.privatized if p.slots(_LANES) > 1 for a in p.atomics}
         self.packed = find_packed(task)
-        self.side_by_side = {s for p in self.packed for s in p.loads}
+        self.privatized = reordered(task)
+        near = {a for p in self.privatized if p.axis is not None for a in p.atomics}
+        self.side_by_side = near.union(*(p.loads for p in self.packed))
         found = [
             Neighbours(g.accesses, g.shifts, self.step(a.mem, a.index, self.lane))
             for g in find_neighbours(task, divergent)
             for a in g.accesses[:1]
         ]
         # What is a vector in memory needs no group.
-        self.neighbours = tuple([g for g in found if g.step not in (0, 1)])
+        apart = [g for g in found if g.step not in (0, 1)]
+        self.neighbours = tuple([g for g in apart if near.isdisjoint(g.accesses)])
         self.together: dict[Access, float] = {}
         """The cost to a lane of an access that it makes together with others."""
         for g in self.neighbours:
@@ -399,12 +402,8 @@ class _Estimate:
         """The part of the lanes that take the branch."""
 
     def block(self, block: Block) -> tuple[float, float]:
-        scalar = simd = 0.0
-        for s in block.stmts:
-            a, t = self.stmt(s)
-            scalar += a
-            simd += t
-        return scalar, simd
+        costs = [self.stmt(s) for s in block.stmts]
+        return sum(a for a, _ in costs), sum(t for _, t in costs)
 
     def stmt(self, s: Stmt) -> tuple[float, float]:
         if isinstance(s, Let):
@@ -436,7 +435,7 @@ class _Estimate:
 
     def atomic(self, s: Atomic) -> tuple[float, float]:
         """Estimate an update: plain or atomic, to one element, adjacent ones, or any."""
-        step = self.step(s.mem, s.index, self.lane)
+        step = 1 if s in self.side_by_side else self.step(s.mem, s.index, self.lane)
         cost = 2 if self._plain(s) else _ATOMIC
         # Plain updates of consecutive elements are a vector load, an addition and a store.
         if step == 1 and cost == 2:

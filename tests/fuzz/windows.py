@@ -1,0 +1,99 @@
+"""Random convolutions: sums over windows and channels, whose adjoints are collected by elements.
+
+Layouts, steps, distances and offsets of windows, orders of loops, branches around what is added, and what
+follows the sum are random. All numbers are whole and small, so sums are exact in any order, and values and
+gradients are compared bit by bit with the interpreter, which adds one by one.
+"""
+
+from random import Random
+
+import numpy as np
+
+import diffsim as ds
+from tests.support import bits, source
+
+N, M = 3, 8
+
+
+def make(seed):
+    """The program of this number."""
+    r = Random(seed)
+    c, o, size = r.choice([3, 8, 8]), r.choice([2, 3, 5]), r.choice([1, 2, 2, 3])
+    step, apart, first = r.choice([1, 1, 1, 2, 3]), r.choice([1, 1, 2]), r.choice([0, -1, -1, 1])
+    place = r.choice([["k", "l", "c"], ["c", "k", "l"], ["k", "c", "l"], ["k + 1", "l", "c"]])
+    weight = r.sample(["o", "c", "a", "b"], 4)
+    out = r.choice([["i", "j", "o"], ["o", "i", "j"]])
+    loops = [f"for c in range({c}):", f"for a in range({size}):", f"for b in range({size}):"]
+    r.shuffle(loops)
+    inside = [
+        f"k, l = {step} * i + {apart} * a + {first}, j + {apart} * b + {first}",
+        f"if 0 <= k < {N} and 0 <= l < {M}:",
+    ]
+    branch = r.choice(["", "", "", "if (k + o) % 3:", "if w[{}] > 0:", "if c != o:", "if i > 1:"])
+    if branch:
+        inside.append(" " + branch.format(", ".join(weight)))
+    term = f"w[{', '.join(weight)}] * x[t, {', '.join(place)}]"
+    inside.append(
+        "  " + r.choice([f"s += {term}", f"s += {term}", f"s -= 2 * {term}", f"s += {term} + 1"])
+    )
+    result = r.choice(
+        ["s", "s", "ds.max(s, 0)", "2 * s", "s if s > 3 else -s", "ds.max(s, 2 * s - 1)"]
+    )
+    # The result may be a later row of the same memory.
+    row = r.random() < 0.3 and len(set(out[0]) & set("ij")) > 0 and place[0] == "k"
+    extent = {"i": str(N), "j": str(M), "o": str(o)}
+    lines = [
+        f"# {c} {o} {size} {int(row)}",
+        "@ds.kernel",
+        "def run(t: ds.i32):",
+        f"    for {', '.join(out)} in ds.ndrange({', '.join(extent[v] for v in out)}):",
+        f"        s = {r.choice(['0.0', 'v[o]'])}",
+        *(" " * (8 + n) + line for n, line in enumerate(loops)),
+        *(" " * 11 + line for line in inside),
+        f"        {'x[t + 1, i, j, o % ' + str(c) + ']' if row and o <= c else 'y[t, i, j, o]'} = {result}",
+        "@ds.kernel",
+        "def total():",
+        "    for q in ds.grouped(y): loss[None] += y[q] * z[q]",
+        "    for q in ds.grouped(x): loss[None] += x[q]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def results(text, seed, **options):
+    """All numbers and gradients that a program leaves."""
+    ds.init(default_fp=ds.f64, **options)
+    c, o, size, _ = map(int, text.split("\n")[0][2:].split())
+    random = np.random.default_rng(seed)
+    extent = {"k": N, "l": M, "c": c, "k + 1": N + 1}
+    at = text.split("x[t, ")[1].split("]")[0].split(", ")
+    weight = text.split("w[")[1].split("]")[0].split(", ")
+    shapes = {
+        "x": (2, *(extent[v] for v in at)),
+        "w": tuple({"o": o, "c": c, "a": size, "b": size}[v] for v in weight),
+        "y": (2, N, M, o),
+        "z": (2, N, M, o),
+        "v": (o,),
+    }
+    names = {"ds": ds}
+    for name, shape in shapes.items():
+        names[name] = ds.field(ds.f64, shape=shape, needs_grad=True)
+        names[name].from_numpy(random.integers(-3, 4, shape).astype(float))
+    names["loss"] = ds.field(ds.f64, shape=(), needs_grad=True)
+    source.make(text, names)
+    with ds.Tape(names["loss"]):
+        names["run"](0)
+        names["total"]()
+    found = {name: names[name].to_numpy() for name in shapes}
+    return found | {f"{name}.grad": names[name].grad.to_numpy() for name in shapes}
+
+
+def verdict(text, seed):
+    """The verdict on a program: "right", "refused", or what is wrong."""
+    how = Random(seed + 1)
+    options = dict(cpu_max_num_threads=how.choice([1, 1, 3]), deterministic=how.random() < 0.2)
+    try:
+        found = results(text, seed, arch=ds.cpu, **options)
+        exact = results(text, seed, arch=ds.python)
+    except ds.errors.DiffsimError as error:
+        return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
+    return bits.verdict(found, exact, options)
