@@ -20,7 +20,7 @@ from tests.cuda import emulated
 from tests.fuzz import cuda
 
 PLANES = 3
-SIZES = [(20, 18), (17, 24), (24, 3), (5, 19), (40, 17), (4, 4), (6, 40), (4, 64)]
+SIZES = [(20, 18), (17, 24), (24, 3), (5, 19), (40, 17), (4, 4), (6, 40), (4, 64), (5, 48)]
 _NUMBERS = itertools.count()
 LOSS = """
 @ds.kernel
@@ -305,6 +305,7 @@ class Maker:
             f"({a} - 0.5 * {b})",
             f"{a} * {b}",
             f"ds.sin({a})",
+            f"ds.exp(-0.4 * {a})",
             f"({a} + {b} + {self.leaf()} + {self.leaf()} - 4.0 * {self.leaf()})",
             f"({a} if {b} > {self.number()} else {self.leaf()})",
         )
@@ -371,7 +372,7 @@ def in_python(text, starts):
     fields = {k: _Field(v, k == "w") for k, v in starts.items()}
     words = SimpleNamespace(
         kernel=lambda *f, **_: f[0] if f else lambda f: f,
-        i32=int, f64=float, min=min, max=max, sin=math.sin, cos=math.cos,
+        i32=int, f64=float, min=min, max=max, sin=math.sin, cos=math.cos, exp=math.exp,
         select=lambda c, a, b: a if c else b,
         Vector=lambda v: np.array(v).view(_Vector),
         ndrange=lambda *n: itertools.product(

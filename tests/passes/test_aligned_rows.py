@@ -5,6 +5,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends.cpu import chunks
+from diffsim.backends.native.jit import Jit
 from diffsim.runtime.session import session
 from tests.support.lowered import lower
 
@@ -111,26 +112,128 @@ def test_rows_begin_where_vectors_are_aligned(masks):
     assert aligned_of(make(*fields_of(ds.f32, 64, 70), ((1, 63), (1, 63)), 0)) == [None]
 
 
-def test_rows_of_functions_and_branches_stay(masks):
+def kernels_of(x, y, weight, box):
+    """Kernels with functions and branches in their lanes, and what each stores by NumPy."""
+    (i0, i1), (j0, j1) = box
+
+    @ds.kernel
+    def function():
+        for i, j in ds.ndrange((i0, i1), (j0, j1)):
+            y[0, i, j] = ds.exp(x[i, j - 1])
+
+    @ds.kernel
+    def function_in_branch():
+        for i, j in ds.ndrange((i0, i1), (j0, j1)):
+            damp = x[i, j]
+            if i < 4 or j < 4:
+                damp = ds.tanh(0.25 * ds.min(i, j) + damp)
+            y[0, i, j] = damp * (x[i, j - 1] + x[i, j + 1])
+
+    @ds.kernel
+    def store_in_branch():
+        for i, j in ds.ndrange((i0, i1), (j0, j1)):
+            factor = weight[None]
+            if x[i, j] > 0.1:
+                y[0, i, j] = x[i - 1, j] * factor
+            else:
+                y[1, i, j] = x[i, j + 1]
+
+    @ds.kernel
+    def guards():
+        for i, j in ds.ndrange((i0, i1), (j0, j1)):
+            value = x[i, j]
+            if i + 1 < i1 and j - 1 >= j0:
+                value = x[i + 1, j - 1]
+            if value > 0.2:
+                value = ds.sqrt(value)
+            y[0, i, j] = value
+
+    def at(di, dj):
+        return x.to_numpy().astype(float)[i0 + di : i1 + di, j0 + dj : j1 + dj]
+
+    i, j = np.mgrid[i0:i1, j0:j1]
+    damp = np.where((i < 4) | (j < 4), np.tanh(0.25 * np.minimum(i, j) + at(0, 0)), at(0, 0))
+    there = np.where((i + 1 < i1) & (j - 1 >= j0), at(1, -1), at(0, 0))
+    more = at(0, 0) > 0.1
+    return {
+        function: (np.exp(at(0, -1)), 0.0),
+        function_in_branch: (damp * (at(0, -1) + at(0, 1)), 0.0),
+        store_in_branch: (np.where(more, at(-1, 0) * 0.75, 0.0), np.where(more, 0.0, at(0, 1))),
+        guards: (np.where(there > 0.2, np.sqrt(np.maximum(there, 0.0)), there), 0.0),
+    }
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("dtype", [ds.f32, ds.f64])
+@pytest.mark.parametrize(
+    ("shape", "box"),
+    [
+        ((20, 48), ((1, 19), (1, 47))),
+        ((9, 64), ((1, 8), (16, 48))),
+        ((9, 37), ((1, 8), (1, 36))),
+        ((7, 130), ((2, 6), (3, 129))),
+    ],
+)
+def test_functions_and_branches(monkeypatch, threads, dtype, shape, box):
+    monkeypatch.setattr(chunks, "_CHUNK_WORK", 300)
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
+    x, y, weight = fields_of(dtype, *shape)
+    here = (slice(*box[0]), slice(*box[1]))
+    near = dict(rtol=1e-6, atol=1e-6) if dtype is ds.f32 else dict(rtol=1e-12, atol=1e-13)
+    for kernel, expected in kernels_of(x, y, weight, box).items():
+        y.fill(0.0)
+        kernel()
+        found = y.to_numpy()
+        for k in range(2):
+            np.testing.assert_allclose(found[k][here], expected[k], **near)
+        found[:, *here] = 0
+        assert not found.any()  # nothing else is touched
+
+
+def test_rows_of_functions_and_branches_are_vectors(masks):
+    box = ((1, 19), (1, 47))
+    found = [*map(aligned_of, kernels_of(*fields_of(ds.f32, 20, 48), box))]
+    assert found == [[(0, 48)], *[[(1, 48)]] * 3]
+    # As they are, but written out after they have become vectors.
+    found = [*map(aligned_of, kernels_of(*fields_of(ds.f32, 20, 64), ((1, 19), (16, 48))))]
+    assert found == [[(15, 48)], [(0, 32)], [(0, 32)], [(0, 32)]]
+    # Rows that begin anywhere: the last numbers of functions alone take long.
+    found = [*map(aligned_of, kernels_of(*fields_of(ds.f32, 20, 50), ((1, 19), (1, 47))))]
+    assert found == [[(0, 48)], [(0, 48)], [None], [None]]
+
+
+def test_no_function_is_called_for_a_number_alone(masks):
+    x, y, weight = fields_of(ds.f32, 20, 48)
+    for kernel in kernels_of(x, y, weight, ((1, 19), (1, 47))):
+        text = Jit().optimized(kernel.llvm())
+        assert "call contract float" not in text
+        assert text.count("<16 x float>") > 3
+
+
+def test_rows_of_elements_apart_or_with_one_condition_stay(masks):
     x, y, weight = fields_of(ds.f32, 64, 64)
-
-    @ds.kernel
-    def functions():
-        for i, j in ds.ndrange((1, 63), (1, 63)):
-            y[0, i, j] = ds.sin(x[i, j])
-
-    @ds.kernel
-    def branches():
-        for i, j in ds.ndrange((1, 63), (1, 63)):
-            if x[i, j] > 0:
-                y[0, i, j] = x[i, j] + weight[None]
 
     @ds.kernel
     def apart():
         for i, j in ds.ndrange((1, 63), (1, 31)):
             y[0, i, j] = x[i, 2 * j]
 
-    assert [*aligned_of(functions), *aligned_of(branches), *aligned_of(apart)] == [None] * 3
+    @ds.kernel
+    def in_branch():
+        for i, j in ds.ndrange((1, 63), (1, 31)):
+            if x[i, j] > 0:
+                y[0, i, j] = x[i, 2 * j]
+
+    @ds.kernel
+    def of_a_row():
+        for i, j in ds.ndrange((1, 63), (1, 31)):
+            value = x[i, j]
+            if i > 8 and weight[None] > 0:
+                value = value / x[i - 1, j]
+            y[0, i, j] = value
+
+    for kernel in (apart, in_branch, of_a_row):
+        assert aligned_of(kernel) == [None]
 
 
 def test_boxes_with_short_rows_are_cut_for_branches(masks):

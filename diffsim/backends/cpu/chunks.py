@@ -29,13 +29,19 @@ def whole_row(task: Task) -> int:
     """Return the length of a task's rows, if chunks have whole ones; 0: a chunk may begin and end in a row.
 
     LLVM makes better code of short rows whose length it knows, but for branches, which it would write out
-    lane by lane, and for sums, whose additions follow one another: 32 of them take LLVM two seconds. Of rows
-    with more work threads would have too few to share. Rows that are one have no ends.
+    lane by lane where `aligned_rows.py` has found no vectors, and for sums, whose additions follow one
+    another: 32 of them take LLVM two seconds. Of rows with more work threads would have too few to share.
+    Rows that are one have no ends.
     """
     length = 0 if task.simd or task.appends or task.reductions else short_row(task)
-    if length > _FEW_LANES and any(isinstance(s, If) for s in statements(task.body)):
+    if task.aligned is None and length > _FEW_LANES and has_branches(task):
         return 0
     return length if length * cost(task.body) <= _ROW_WORK and not is_one_row(task) else 0
+
+
+def has_branches(task: Task) -> bool:
+    """Return whether a task's lanes have branches."""
+    return any(isinstance(s, If) for s in statements(task.body))
 
 
 def slices(body: FunctionLowering, lanes: str, work: int, least: str, most: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from diffsim.backends.cpu import shared_functions
-from diffsim.backends.cpu.chunks import whole_row
+from diffsim.backends.cpu.chunks import has_branches, whole_row
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lanes import accumulate, bound, enter_lane, identity, point, sizes_of
 from diffsim.backends.llvm.lowering import FunctionLowering
@@ -138,7 +138,10 @@ def _inner(
     advanced = body.assign(f"add nsw i64 {k}, 1")
     latch = body.label
     few = _gain_no_vectors(body.module, number, task)
-    body.emit(f"br label %{head}{body.module.as_scalars(calls, always=few)}")
+    hint = body.module.as_scalars(calls, always=few)
+    if not hint and aligned is not None and has_branches(task):
+        hint = body.module.as_vectors_first()
+    body.emit(f"br label %{head}{hint}")
     phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
     for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
         phis.append(f"  {c} = phi {v.type.scalar.llvm} [ {s}, %{before} ], [ {n}, %{latch} ]")
@@ -171,7 +174,9 @@ def _once(
 
 
 def _skip_idle(body: FunctionLowering, task: Task, aligned: AlignedRows, k: str) -> str:
-    """Emit a branch around the body for lanes at the ends of a row; return the label behind it."""
+    """Emit a branch around the body for lanes at the ends of a row; return the label behind: "" if none."""
+    if aligned.lanes == whole_row(task):
+        return ""
     own, behind = body.new_label("own"), body.new_label("idle")
     after_lead = body.assign(f"sub i64 {k}, {aligned.lead}") if aligned.lead else k
     is_lane = body.assign(f"icmp ult i64 {after_lead}, {whole_row(task)}")

@@ -125,6 +125,15 @@ class Module:
         self.loops[k] = "!2, !4" if always else "!2"
         return f", !llvm.loop !{k}"
 
+    def as_vectors_first(self) -> str:
+        """Return metadata for the back edge of a loop that becomes vectors before it is written out.
+
+        Once it was, each lane's branches are its own, and no vectors are found among them.
+        """
+        k = self.new_nodes()
+        self.loops[k] = "!4, !5"
+        return f", !llvm.loop !{k}"
+
     def metadata(self) -> list[str]:
         lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
         # Node 3 belongs to the branch weights of safepoints.
@@ -141,6 +150,8 @@ class Module:
         if self.loops:
             lines.append('!2 = !{!"llvm.loop.vectorize.enable", i1 false}')
             lines.append('!4 = !{!"llvm.loop.unroll.disable"}')
+            lines.append('!5 = !{!"llvm.loop.vectorize.followup_vectorized", !6}')
+            lines.append('!6 = !{!"llvm.loop.unroll.enable"}')
         lines += [f"!{k} = distinct !{{!{k}, {says}}}" for k, says in self.loops.items()]
         return lines
 

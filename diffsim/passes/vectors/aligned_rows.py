@@ -6,8 +6,12 @@ LLVM makes vectors of 16 neighbours of %j = 1, 17, 33, ...: each load and each s
 and 14 lanes of a row are left over. Vectors from %j = 0 on have an idle lane at both ends of the row, and all
 that is accessed at %j itself is aligned. Processors take half the time for that while it is in their caches.
 
-For lanes without branches, loops and functions, whose accesses are neighbours in memory: LLVM makes masks of
-the condition under which they run, and constants of these where the row is short enough to be written out.
+For lanes without loops, whose accesses are neighbours in memory: LLVM makes masks of the condition under
+which they run, and constants of these where the row is short enough to be written out.
+
+What is left of a row that is no multiple of a vector would be narrower vectors and scalars, with a jump for
+each branch and a call for each function. So rows with functions have idle lanes at their end even where
+nothing is aligned, and rows with branches are vectors before they are written out (`backends/cpu/rows.py`).
 """
 
 from __future__ import annotations
@@ -15,15 +19,17 @@ from __future__ import annotations
 from collections import Counter
 
 from diffsim.ir.layout import strides_of
-from diffsim.ir.nodes import Atomic, Const, Let, Load, Mem, Stmt, Store, Task, Value
+from diffsim.ir.nodes import Atomic, Const, If, Let, Load, Mem, Stmt, Store, Task, Value
 from diffsim.ir.op import Math
 from diffsim.ir.schedules import AlignedRows
-from diffsim.ir.simple_tasks import short_row
+from diffsim.ir.simple_tasks import is_one_row, short_row
+from diffsim.ir.traversal import blocks, slow_parts, statements
 from diffsim.passes.analysis.affine import AffineForms, affine_forms
 
 _VECTOR = 64  # bytes
 _LEAST_LANES = 16
 _MOST_CODE = 400  # operations on vectors in a row that is written out
+_A_CALL = 24  # operations that a function counts as
 _BY_LANE = frozenset(("mod", "floordiv", "div", "pow"))
 """Operations that idle lanes must not run, where they are integers': LLVM takes lane after lane then."""
 
@@ -33,21 +39,27 @@ def with_aligned_rows(task: Task) -> Task:
     length = short_row(task)
     if length < _LEAST_LANES or task.reductions or task.order or task.privatized or task.appends:
         return task
+    if is_one_row(task):  # which has no ends
+        return task
     lo = task.bounds.yields[-2]
     assert isinstance(lo, Const)
     first, end = int(lo.value), int(lo.value) + length
     found = _Accesses(task)
     width = found.width
-    if not width or -(-(end - first) // width) * len(task.body.stmts) > _MOST_CODE:
+    if not width or -(-(end - first) // width) * found.operations > _MOST_CODE:
         return task
     shift = found.shift()
-    if shift is None:
+    if shift is None and not (found.functions and (end - first) % width):
         return task
-    lead = (first + shift) % width
+    lead = 0 if shift is None else (first + shift) % width
     lanes = -(-(lead + end - first) // width) * width
-    if lanes == end - first:
+    if lanes == end - first and not found.branches:
         return task
     return task.replace(aligned=AlignedRows(lead, lanes, frozenset(found.once)))
+
+
+def _is_function(s: Stmt) -> bool:
+    return isinstance(s, Let) and isinstance(s.op.lowering, Math)
 
 
 class _Accesses:
@@ -56,6 +68,9 @@ class _Accesses:
     Attributes:
         width: lanes of a vector; 0: the task has no rows to align.
         once: statements that are the same for all lanes of a row.
+        branches: whether a lane has some.
+        functions: whether a lane computes some.
+        operations: of a lane.
     """
 
     def __init__(self, task: Task) -> None:
@@ -65,26 +80,36 @@ class _Accesses:
         self.shifts: Counter[int | None] = Counter()
         """How many accesses are at lane + shift, modulo the width; None: not the same in all rows."""
         self.differing: set[Value] = {self.lane}
-        self.written = {s.mem for s in task.body.stmts if isinstance(s, (Store, Atomic))}
-        accesses = [s for s in task.body.stmts if isinstance(s, (Load, Store, Atomic))]
+        found = list(statements(task.body))
+        self.branches = any(isinstance(s, If) for s in found)
+        self.functions = any(map(_is_function, found))
+        self.operations = sum(_A_CALL if _is_function(s) else 1 for s in found)
+        self.written = {s.mem for s in found if isinstance(s, (Store, Atomic))}
+        accesses = [s for s in found if isinstance(s, (Load, Store, Atomic))]
         sizes = {s.mem.dtype.scalar.bytes for s in accesses}
         self.width = _VECTOR // sizes.pop() if sizes in ({4}, {8}) else 0
         if not all(map(self.may_idle, task.body.stmts)):
             self.width = 0
 
-    def may_idle(self, s: Stmt) -> bool:
+    def may_idle(self, s: Stmt, *, in_branch: bool = False) -> bool:
         """Note a statement; return whether vectors of it, some lanes of which are idle, cost no more."""
+        if isinstance(s, If):
+            self.differing.update(s.outs)
+            inside = [x for b in blocks(s) for x in b.stmts]
+            # A condition that is the same in a row spares what takes long: LLVM makes two loops of it.
+            if s.cond not in self.differing and any(map(slow_parts, inside)):
+                return False
+            return all(self.may_idle(x, in_branch=True) for x in inside)
         if isinstance(s, Let):
-            if self.differing.isdisjoint(s.args):
+            if not in_branch and self.differing.isdisjoint(s.args):
                 self.once.add(s)
                 return True
             self.differing.add(s.out)
-            by_lane = s.op.name in _BY_LANE and s.out.type.is_int
-            return not by_lane and not isinstance(s.op.lowering, Math)
+            return not (s.op.name in _BY_LANE and s.out.type.is_int)
         if isinstance(s, Atomic):
             return s.exclusive and s.out is None and self.is_near(s.mem, s.index, 2)
         if isinstance(s, Load):
-            if s.mem not in self.written and self.differing.isdisjoint(s.index):
+            if not in_branch and s.mem not in self.written and self.differing.isdisjoint(s.index):
                 self.once.add(s)
                 return True
             self.differing.add(s.out)
