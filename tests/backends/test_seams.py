@@ -158,15 +158,17 @@ def test_lanes_beyond_reach_never_meet(seed, cpu):
     body = "    for i, j in ds.ndrange((1, 10), (1, 4)):\n        for k in range(2):\n" + "".join(
         lines
     )
-    (task,) = lower(ir_of(body, x=x, v=v)).tasks
-    if task.reach is None:
-        return
-    done = [a for a in trace(lower(ir_of(body, x=x, v=v)), 3).accesses if a.task == 0]
-    shared = [a for a in done if not getattr(a.stmt, "exclusive", True)]
-    for a in shared:
-        for b in done:
-            if a.stmt.mem is b.stmt.mem and a.element == b.element:
-                assert abs(a.lane[0] - b.lane[0]) <= task.reach
+    kernel = lower(ir_of(body, x=x, v=v))
+    accesses = trace(kernel, 3).accesses
+    for number, task in enumerate(kernel.tasks):
+        if task.reach is None:
+            continue
+        done = [a for a in accesses if a.task == number]
+        shared = [a for a in done if not getattr(a.stmt, "exclusive", True)]
+        for a in shared:
+            for b in done:
+                if a.stmt.mem is b.stmt.mem and a.element == b.element:
+                    assert abs(a.lane[0] - b.lane[0]) <= task.reach
 
 
 @pytest.mark.parametrize(
