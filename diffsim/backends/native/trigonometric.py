@@ -13,9 +13,6 @@
 - Above `largest` k has too many bits. Then a branch that is hardly ever taken calls libmvec, which computes
   such numbers one by one. Each lane takes what its own argument asks for, whatever is beside it.
 
-A number of which both are taken is reduced by multiples of pi / 2, and both have both polynomials, of which
-k picks one: equal steps, which LLVM takes once.
-
 The errors are below 2.1 units in the last place.
 """
 
@@ -27,13 +24,11 @@ from diffsim.backends.native.vector_code import MANTISSA, VectorCode, pattern
 
 
 class _Format(NamedTuple):
-    """The constants of a type: pi in three parts, q, the largest argument, both up to pi / 4."""
+    """The constants of a type: pi in three parts, q, and the largest argument."""
 
     pi: tuple[float, float, float]
     q: tuple[float, ...]
     largest: float
-    sine: tuple[float, ...]
-    cosine: tuple[float, ...]
 
 
 _FORMATS = {
@@ -46,8 +41,6 @@ _FORMATS = {
             2.6317247829865664e-06,
         ),
         2.0**17,
-        (-0.166666641831398, 0.008332718163728714, -0.00019581439846660942),
-        (0.0416666641831398, -0.0013888272223994136, 2.4541477614548057e-05),
     ),
     "double": _Format(
         (3.141592653589793, 1.2246467991473532e-16, -2.9947698097183397e-33),
@@ -57,48 +50,20 @@ _FORMATS = {
             *(-7.643806115860615e-13, 2.7294235124755112e-15),
         ),
         2.0**24,
-        (
-            *(-0.16666666666666663, 0.008333333333330627, -0.00019841269836278898),
-            *(2.755731585691312e-06, -2.5051081300319015e-08, 1.5914533820346306e-10),
-        ),
-        (
-            *(0.041666666666666664, -0.0013888888888887196, 2.4801587298465612e-05),
-            *(-2.7557317118060557e-07, 2.0876114647930045e-09, -1.1380383100821594e-11),
-        ),
     ),
 }
 FUNCTIONS = ("sin", "cos")
 _1_PI = 0.3183098861837907
 
 
-def definition(
-    symbol: str, function: str, scalar: str, lanes: int, large: str, *, paired: bool
-) -> str:
-    """Return the text of `function`, sin or cos; `large` is the function for large arguments.
-
-    `paired`: with the steps that sin and cos of a number share.
-    """
-    code = VectorCode(scalar, lanes)
+def definition(symbol: str, function: str, scalar: str, lanes: int, large: str) -> str:
+    """Return the text of `function`, sin or cos; `large` is the function for large arguments."""
+    f, code = _FORMATS[scalar], VectorCode(scalar, lanes)
     v, whole, let = code.type, code.whole, code.let
+    magic = code.all_of(1.5 * 2.0 ** MANTISSA[scalar])
     xi = let("xi", f"bitcast {v} %x to {whole}")
     ai = let("ai", f"and {whole} {xi}, {code.integers((1 << (code.bits - 1)) - 1)}")
     a = let("a", f"bitcast {whole} {ai} to {v}")
-    steps = _half_turns if not paired else _quarter_turns
-    y, sign = steps(code, function, a)
-    if function == "sin":
-        own = let("own", f"and {whole} {xi}, {code.integers(1 << (code.bits - 1))}")
-        sign = let("sign", f"xor {whole} {sign}, {own}")
-    yi = let("yi", f"bitcast {v} {y} to {whole}")
-    signed = let("signed", f"xor {whole} {yi}, {sign}")
-    near = let("near", f"bitcast {whole} {signed} to {v}")
-    _take_large(code, _FORMATS[scalar].largest, large, near)
-    return code.definition(symbol)
-
-
-def _half_turns(code: VectorCode, function: str, a: str) -> tuple[str, str]:
-    """Return the function of a >= 0 but for the sign, and the sign as an integer's first bit."""
-    f, v, whole, let = _FORMATS[code.scalar], code.type, code.whole, code.let
-    magic = code.all_of(1.5 * 2.0 ** MANTISSA[code.scalar])
     if function == "sin":
         n = code.fma("n", a, code.all_of(_1_PI), magic)
         k = let("k", f"fsub {v} {n}, {magic}")
@@ -111,47 +76,24 @@ def _half_turns(code: VectorCode, function: str, a: str) -> tuple[str, str]:
     for i, part in enumerate(f.pi):
         r = code.fma(f"r{i}", k, code.all_of(-part), r)
     z = let("z", f"fmul {v} {r}, {r}")
-    q = _polynomial(code, "q", f.q, z)
+    q = code.all_of(f.q[-1])
+    for i in reversed(range(len(f.q) - 1)):
+        q = code.fma(f"q{i}", q, z, code.all_of(f.q[i]))
     cube = let("cube", f"fmul {v} {r}, {z}")
     y = code.fma("y", cube, q, r)
     for name, test, bound in (("top", "ogt", 1.0), ("bottom", "olt", -1.0)):
         outside = let(f"{name}mask", f"fcmp {test} {v} {y}, {code.all_of(bound)}")
         y = let(name, f"select {code.mask} {outside}, {v} {code.all_of(bound)}, {v} {y}")
     ni = let("ni", f"bitcast {v} {n} to {whole}")
-    return y, let("odd", f"shl {whole} {ni}, {code.integers(code.bits - 1)}")
-
-
-def _quarter_turns(code: VectorCode, function: str, a: str) -> tuple[str, str]:
-    """Do the same by multiples of pi / 2: nothing but the last lines depends on the function."""
-    f, v, whole, let = _FORMATS[code.scalar], code.type, code.whole, code.let
-    magic = code.all_of(1.5 * 2.0 ** MANTISSA[code.scalar])
-    n = code.fma("n", a, code.all_of(2 * _1_PI), magic)
-    k = let("k", f"fsub {v} {n}, {magic}")
-    r = a
-    for i, part in enumerate(f.pi):
-        r = code.fma(f"r{i}", k, code.all_of(-part / 2), r)
-    z = let("z", f"fmul {v} {r}, {r}")
-    cube, square = let("cube", f"fmul {v} {r}, {z}"), let("square", f"fmul {v} {z}, {z}")
-    s = code.fma("s", cube, _polynomial(code, "p", f.sine, z), r)
-    start = code.fma("start", z, code.all_of(-0.5), code.all_of(1.0))
-    c = code.fma("c", square, _polynomial(code, "q", f.cosine, z), start)
-    ni = let("ni", f"bitcast {v} {n} to {whole}")
-    bit = let("bit", f"and {whole} {ni}, {code.integers(1)}")
-    odd = let("odd", f"icmp ne {whole} {bit}, {code.integers(0)}")
-    if function == "cos":
-        ni = let("next", f"add {whole} {ni}, {code.integers(1)}")
-        s, c = c, s
-    y = let("y", f"select {code.mask} {odd}, {v} {c}, {v} {s}")
-    second = let("second", f"shl {whole} {ni}, {code.integers(code.bits - 2)}")
-    return y, let("half", f"and {whole} {second}, {code.integers(1 << (code.bits - 1))}")
-
-
-def _polynomial(code: VectorCode, name: str, q: tuple[float, ...], z: str) -> str:
-    """Emit q[0] + q[1] z + q[2] z^2 + ..."""
-    found = code.all_of(q[-1])
-    for i in reversed(range(len(q) - 1)):
-        found = code.fma(f"{name}{i}", found, z, code.all_of(q[i]))
-    return found
+    sign = let("odd", f"shl {whole} {ni}, {code.integers(code.bits - 1)}")
+    if function == "sin":
+        own = let("own", f"and {whole} {xi}, {code.integers(1 << (code.bits - 1))}")
+        sign = let("sign", f"xor {whole} {sign}, {own}")
+    yi = let("yi", f"bitcast {v} {y} to {whole}")
+    signed = let("signed", f"xor {whole} {yi}, {sign}")
+    near = let("near", f"bitcast {whole} {signed} to {v}")
+    _take_large(code, f.largest, large, near)
+    return code.definition(symbol)
 
 
 def _take_large(code: VectorCode, largest: float, large: str, near: str) -> None:

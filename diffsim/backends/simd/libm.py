@@ -10,9 +10,7 @@ from diffsim.backends.llvm.target import LibraryFunction, MathMap
 from diffsim.backends.native import trigonometric
 from diffsim.backends.native.jit import VECTOR_MATH, Jit
 from diffsim.backends.native.vector_code import VectorCode
-from diffsim.ir.nodes import Let, Task, Value
 from diffsim.ir.op import Instr
-from diffsim.ir.traversal import statements
 from diffsim.ir.types import ScalarType
 
 if TYPE_CHECKING:
@@ -46,13 +44,7 @@ def call(jit: Jit, module: Module, function: LibraryFunction, t: ScalarType, arg
 
 
 def vector_form(
-    jit: Jit,
-    module: Module,
-    function: LibraryFunction,
-    t: ScalarType,
-    lanes: int,
-    *,
-    paired: bool,
+    jit: Jit, module: Module, function: LibraryFunction, t: ScalarType, lanes: int
 ) -> tuple[str, int]:
     """Return the widest form of a function for at most `lanes` lanes, as (symbol, lanes); "": none.
 
@@ -68,22 +60,11 @@ def vector_form(
     forms = [("", 1), *(f for f in jit.vector_forms(name) if f[1] <= lanes)]
     symbol, width = forms[-1]
     if symbol and jit.has_fma and function.name in trigonometric.FUNCTIONS:
-        symbol = _inlined(module, function.name, t, width, symbol, paired=paired)
+        symbol = _inlined(module, function.name, t, width, symbol)
     return symbol, width
 
 
-def shared_angles(task: Task) -> set[Value]:
-    """Return the values of which a task takes both the sine and the cosine."""
-    found: dict[str, set[Value]] = {name: set() for name in trigonometric.FUNCTIONS}
-    for s in statements(task.body):
-        if isinstance(s, Let) and s.op.name in found:
-            found[s.op.name].add(s.args[0])
-    return set.intersection(*found.values())
-
-
-def _inlined(
-    module: Module, name: str, t: ScalarType, lanes: int, library: str, *, paired: bool
-) -> str:
+def _inlined(module: Module, name: str, t: ScalarType, lanes: int, library: str) -> str:
     """Define a form that is written where it is called, in place of libmvec's; return its symbol.
 
     Of many in one module, the others are calls of the same code: each has a branch, and LLVM's time grows as
@@ -91,12 +72,12 @@ def _inlined(
     """
     module.inlined_forms += 1
     many = module.inlined_forms > _MOST_INLINED
-    symbol = f"vector_{'paired_' * paired}{name}_{t}_{lanes}{'_called' if many else ''}"
+    symbol = f"vector_{name}_{t}_{lanes}{'_called' if many else ''}"
     if f"@{symbol}" not in module.declared:
         code = VectorCode(t.llvm, lanes)
         v, fma = code.type, code.fma_symbol
         module.declare(f"@{fma}", f"declare {v} @{fma}({v}, {v}, {v})")
-        text = trigonometric.definition(symbol, name, t.llvm, lanes, library, paired=paired)
+        text = trigonometric.definition(symbol, name, t.llvm, lanes, library)
         if many:
             text = text.replace(" alwaysinline ", " noinline ", 1)
         module.declare(f"@{symbol}", text)
@@ -106,9 +87,7 @@ def _inlined(
 def call_lanes(body: SimdValues, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
     """Call a function of libmvec on parts of the vectors; without one, libm for each lane."""
     # The widest form may have fewer lanes than the vectors here, W being several registers.
-    symbol, width = vector_form(
-        body.jit, body.module, function, t, body.lanes, paired=body.is_paired
-    )
+    symbol, width = vector_form(body.jit, body.module, function, t, body.lanes)
     if not symbol:
         return _call_by_lane(body, function, t, args)
     kind, part = body.vector(t.llvm), f"<{width} x {t.llvm}>"

@@ -193,7 +193,6 @@ class SimdLowering(SimdValues):
     def op(self, s: Let) -> str:
         if s.out not in self.divergent:
             return super().op(s)
-        self.is_paired = not self.shared_angles.isdisjoint(s.args[:1])
         with self.vector_ops():
             # Sums of adjoints: one fused operation also where the product has other uses (see
             # `product`).

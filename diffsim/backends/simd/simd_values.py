@@ -61,9 +61,6 @@ class SimdValues(FunctionLowering):
         """Whether all such accesses are lookups in tables that registers hold (`lookups.py`)."""
         self.tables: dict[Mem, list[list[str]]] = {}
         """The registers of each."""
-        self.shared_angles = libm.shared_angles(task)
-        self.is_paired = False
-        """Whether the function being lowered is the sine or cosine of such an angle."""
         self.wanted: set[Value] = set()
         """Integers that are loaded as scalars too (`lane_offsets.py`)."""
         self.lane_names: dict[Value, tuple[list[str], tuple[Load, str, int, int]]] = {}
