@@ -19,8 +19,8 @@ from diffsim.lang.host.source import Source
 from diffsim.passes import pipeline
 from diffsim.runtime import compiler
 from diffsim.runtime.backend import open_backend
+from diffsim.runtime.binding.arguments import ArrayKind, Signature, array_ref, make_args
 from diffsim.runtime.cpu.executable import CpuExecutable
-from diffsim.runtime.kernels.arguments import ArrayKind, Signature, array_ref, make_args
 from diffsim.runtime.session import session
 
 _Key = tuple[tuple[np.dtype[Any], int], ...]

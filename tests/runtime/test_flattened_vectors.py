@@ -7,8 +7,8 @@ import pytest
 
 import diffsim as ds
 from diffsim.ir.types import f16, f32, f64, i32, tensor
+from diffsim.runtime.binding.arguments import Parameter, flatten
 from diffsim.runtime.binding.vector_arguments import numbers_of
-from diffsim.runtime.kernels.arguments import Parameter, flatten
 
 GIVEN = [
     ds.Vector([0.1, -0.0, 3.0]),

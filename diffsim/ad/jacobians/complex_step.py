@@ -26,8 +26,8 @@ from diffsim.ad.record.replaced import Replaced
 from diffsim.backends.complex_interpreter import HINT, run_complex
 from diffsim.errors import AutodiffError
 from diffsim.ir.nodes import Mem
+from diffsim.runtime.binding.arguments import takes_field
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.arguments import takes_field
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.memory.versions import span_of
 from diffsim.runtime.recorder import NullRecorder

@@ -17,9 +17,9 @@ from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.replaced import Replaced
 from diffsim.errors import AutodiffError, Span, shown
+from diffsim.runtime.binding.arguments import Parameter, flatten
 from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.arguments import Parameter, flatten
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization

@@ -32,9 +32,9 @@ from diffsim.ir.verifier import verify
 from diffsim.lang.host.signatures import checked, checked_methods, need_path
 from diffsim.lang.host.unsupported import no_attribute
 from diffsim.runtime import compiler
+from diffsim.runtime.binding.arguments import Parameter
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.arguments import Parameter
 from diffsim.runtime.memory.storage import Storage, StorageLayout, StridedSpan
 from diffsim.runtime.observe.profiler import ADJOINT, FORWARD
 from diffsim.runtime.poison import poison

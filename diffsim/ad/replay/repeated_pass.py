@@ -18,7 +18,7 @@ from diffsim.ad.replay.program import Replay
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
-    from diffsim.runtime.kernels.arguments import Parameter
+    from diffsim.runtime.binding.arguments import Parameter
     from diffsim.runtime.kernels.specialization import Specialization
 
 

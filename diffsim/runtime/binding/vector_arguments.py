@@ -1,6 +1,6 @@
 """Vectors and matrices among the arguments of a launch, flattened without asking twice.
 
-`flatten` (`kernels/arguments.py`) takes whatever stands for a vector, and says what is wrong with it. Nearly
+`flatten` (`binding/arguments.py`) takes whatever stands for a vector, and says what is wrong with it. Nearly
 all launches are given a `ds.Vector`, an array or a list of floats: these are rounded and flattened here,
 together with floats and whole numbers beside them, in a fifth of the time. For anything else the answer is
 None.

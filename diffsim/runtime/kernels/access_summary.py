@@ -22,10 +22,10 @@ from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.autodiff.custom_calls import notes_of
+from diffsim.runtime.binding.arguments import flatten
 from diffsim.runtime.binding.array_memory import shares
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.storage import WHOLE
 from diffsim.runtime.memory.versions import Versions
@@ -34,7 +34,7 @@ from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
-    from diffsim.runtime.kernels.arguments import Parameter
+    from diffsim.runtime.binding.arguments import Parameter
     from diffsim.runtime.kernels.specialization import Specialization
 
 Box = tuple[Field, int | None]

@@ -30,14 +30,14 @@ from diffsim.lang.types.structs import StructType
 from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
 from diffsim.runtime.binding import plain_calls
+from diffsim.runtime.binding.arguments import Parameter, shapeless
 from diffsim.runtime.binding.array_memory import launch_packed
 from diffsim.runtime.binding.template_arguments import constant_key
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
 from diffsim.runtime.kernels import launch_function
-from diffsim.runtime.kernels.arguments import Parameter, shapeless
-from diffsim.runtime.kernels.gradient_call import GradKernel, JvpKernel
+from diffsim.runtime.kernels.derivative_kernels import GradKernel, JvpKernel
 from diffsim.runtime.kernels.kernel_template import KernelTemplate
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.observe.display import display

@@ -18,12 +18,7 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.source import Source
 from diffsim.parameters import signature_of_function
 from diffsim.public_names import PublicNames
-from diffsim.runtime.binding.array_memory import pack_arrays
-from diffsim.runtime.binding.template_arguments import template_key
-from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
-from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.kernels.arguments import (
+from diffsim.runtime.binding.arguments import (
     ArrayKind,
     Parameter,
     Signature,
@@ -34,6 +29,11 @@ from diffsim.runtime.kernels.arguments import (
     takes_field,
     with_shapes,
 )
+from diffsim.runtime.binding.array_memory import pack_arrays
+from diffsim.runtime.binding.template_arguments import template_key
+from diffsim.runtime.fields.device_array import as_argument, is_on_gpu, wrap_argument
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.translation import translate
 from diffsim.runtime.locked_cached_property import making

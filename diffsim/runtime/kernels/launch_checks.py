@@ -27,10 +27,10 @@ from diffsim.passes.analysis.launch_tests import LaunchTest, Polynomial
 from diffsim.passes.autodiff.index_trace import IndexTrace, index_trace
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition, Meeting, Sites
 from diffsim.passes.autodiff.reverse import Adjoint
+from diffsim.runtime.binding.arguments import flatten
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.access_summary import LaunchArguments
-from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.kernels.instrumentation import compiled
 from diffsim.runtime.launch_text import Writer
 from diffsim.runtime.locked_cached_property import locked_cached_property

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import size_of
 from diffsim.passes.sparse.activation import changed_levels
+from diffsim.runtime.binding.arguments import Parameter, flatten, takes_field
 from diffsim.runtime.binding.array_memory import bind_array, write_arrays
 from diffsim.runtime.binding.bound_fields import BoundFields
 from diffsim.runtime.binding.plain_calls import (
@@ -28,7 +29,6 @@ from diffsim.runtime.executable import Executable, PlainCall
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import LaunchArguments
-from diffsim.runtime.kernels.arguments import Parameter, flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
 from diffsim.runtime.kernels.version_text import (
     stored_text,

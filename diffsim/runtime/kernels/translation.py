@@ -20,12 +20,7 @@ from diffsim.lang.types import flattening
 from diffsim.passes.instrument.returned_values import note_returned
 from diffsim.passes.transforms.known_shapes import insert_shapes
 from diffsim.runtime import compiler
-from diffsim.runtime.binding.template_arguments import objects_in, own
-from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.struct_field import StructField
-from diffsim.runtime.kernels import captures
-from diffsim.runtime.kernels.access_summary import LaunchArguments
-from diffsim.runtime.kernels.arguments import (
+from diffsim.runtime.binding.arguments import (
     ArrayKind,
     ArrayRef,
     Parameter,
@@ -34,6 +29,11 @@ from diffsim.runtime.kernels.arguments import (
     set_shape,
     takes_field,
 )
+from diffsim.runtime.binding.template_arguments import objects_in, own
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.kernels import captures
+from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.session import session
 from diffsim.runtime.translated.kept_translations import Place
