@@ -15,7 +15,6 @@ from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.interiors import split_interiors
-from diffsim.passes.forms.invariant_carries import drop_invariant_carries
 from diffsim.passes.forms.joined_ranges import join_ranges
 from diffsim.passes.forms.loop_order import order_loops
 from diffsim.passes.forms.merged_nests import merge_nests
@@ -56,7 +55,7 @@ def _gather(
     kernel = inline_bodies(kernel)
     # Threads of a GPU are no vectors.
     if not is_gpu:
-        kernel = mirror_windows(relative_windows(drop_invariant_carries(kernel)))
+        kernel = mirror_windows(relative_windows(kernel))
     kernel, rims = split_interiors(kernel, only_updates=is_gpu, has_masks=has_masks)
     return eliminate_dead_code(
         scatter_to_gather(

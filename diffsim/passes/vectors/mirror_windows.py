@@ -74,6 +74,7 @@ from diffsim.passes.analysis.affine import (
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.guarded_updates import reads
 from diffsim.passes.analysis.regions import Region, disjoint, region_of
+from diffsim.passes.vectors.invariant_carries import without_invariant_carries
 from diffsim.passes.vectors.mirrored_sums import Place, Plan, Site, Source, Sum
 
 _FEWEST_LANES = 8  # along an element's last axis: one vector
@@ -85,9 +86,16 @@ _MORE_WORK = 2  # iterations of the sums, times those of the loops
 
 def mirror_windows(kernel: Kernel) -> Kernel:
     """Return the kernel with sums over windows and channels made by the element."""
-    tasks = [t for task in kernel.tasks for t in _Mirror(kernel, task).tasks()]
+    tasks = [t for task in kernel.tasks for t in _mirrored(kernel, task)]
     same = len(tasks) == len(kernel.tasks)
     return kernel if same else kernel.replace(tasks=tuple(tasks))
+
+
+def _mirrored(kernel: Kernel, task: Task) -> list[Task]:
+    """Return the tasks that replace one, or the task as it is: of loops that carry less, others are made."""
+    plain = without_invariant_carries(task)
+    made = _Mirror(kernel, plain).tasks()
+    return [task] if made == [plain] else made
 
 
 def _sites(block: Block, path: tuple[tuple[For | If, Block], ...] = ()) -> Iterator[Site]:
