@@ -18,7 +18,7 @@ N, M = 3, 8
 def make(seed):
     """The program of this number."""
     r = Random(seed)
-    c, o, size = r.choice([3, 8, 8]), r.choice([2, 3, 5]), r.choice([1, 2, 2, 3])
+    c, o, size = r.choice([3, 8, 8]), r.choice([2, 3, 5, 9, 9]), r.choice([1, 2, 2, 3])
     step, apart, first = r.choice([1, 1, 1, 2, 3]), r.choice([1, 1, 2]), r.choice([0, -1, -1, 1])
     place = r.choice([["k", "l", "c"], ["c", "k", "l"], ["k", "c", "l"], ["k + 1", "l", "c"]])
     weight = r.sample(["o", "c", "a", "b"], 4)
@@ -38,19 +38,22 @@ def make(seed):
     )
     result = r.choice(
         ["s", "s", "ds.max(s, 0)", "2 * s", "s if s > 3 else -s", "ds.max(s, 2 * s - 1)"]
+        + ["s * s * s - 3 * s * s + 2 * s"] * 3
     )
+    # What is added inside the sum and behind it, too, is added from what a lane computes and what it loads.
+    result += r.choice(["", " + v[o]", " + v[o] * v[o]"])
     # The result may be a later row of the same memory.
-    row = r.random() < 0.3 and len(set(out[0]) & set("ij")) > 0 and place[0] == "k"
+    row = r.random() < 0.3 and o <= c and out[0] == "i" and place[:2] == ["k", "l"]
     extent = {"i": str(N), "j": str(M), "o": str(o)}
     lines = [
         f"# {c} {o} {size} {int(row)}",
         "@ds.kernel",
         "def run(t: ds.i32):",
         f"    for {', '.join(out)} in ds.ndrange({', '.join(extent[v] for v in out)}):",
-        f"        s = {r.choice(['0.0', 'v[o]'])}",
+        f"        s = {r.choice(['0.0', 'v[o]', 'v[o]'])}",
         *(" " * (8 + n) + line for n, line in enumerate(loops)),
         *(" " * 11 + line for line in inside),
-        f"        {'x[t + 1, i, j, o % ' + str(c) + ']' if row and o <= c else 'y[t, i, j, o]'} = {result}",
+        f"        {'x[t + 1, i, j, o % ' + str(c) + ']' if row else 'y[t, i, j, o]'} = {result}",
         "@ds.kernel",
         "def total():",
         "    for q in ds.grouped(y): loss[None] += y[q] * z[q]",

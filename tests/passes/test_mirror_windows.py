@@ -163,3 +163,43 @@ def total():
     for factor in reversed(jacobians):
         seed = (seed * factor) @ (weights * allowed).T
     np.testing.assert_allclose(h.grad.to_numpy()[0], seed, rtol=1e-12, atol=1e-14)
+
+
+def test_what_is_added_inside_and_behind_a_function(cpu):
+    """One addition to a bias is of a value that is kept, the other of what the lane has loaded before."""
+    n, outs, channels = 17, 9, 8
+    start = RANDOM.standard_normal(outs)
+    fields = {"ds": ds, "loss": ds.field(ds.f64, shape=(), needs_grad=True)}
+    for name, shape in dict(x=(n, channels), w=(outs, channels), y=(n, outs), b=(outs,)).items():
+        fields[name] = ds.field(ds.f64, shape=shape, needs_grad=True)
+        fields[name].from_numpy(start if name == "b" else RANDOM.standard_normal(shape))
+    make(
+        f"""
+@ds.kernel
+def layer():
+    for i, o in ds.ndrange({n}, {outs}):
+        s = b[o]
+        for c in range({channels}):
+            s += (w[o, c] * x[i, c]) ** 2
+        y[i, o] = ds.sin(s) + b[o]
+@ds.kernel
+def total():
+    for q in ds.grouped(y):
+        loss[None] += ds.sin(y[q])
+""",
+        fields,
+    )
+
+    def value(b):
+        fields["b"].from_numpy(b)
+        fields["loss"][None] = 0
+        fields["layer"]()
+        fields["total"]()
+        return fields["loss"][None]
+
+    with ds.Tape(fields["loss"]):
+        fields["layer"]()
+        fields["total"]()
+    found = fields["b"].grad.to_numpy()
+    assert "accumulate" in fields["layer"].grad.ir(after="scatter_to_gather")
+    np.testing.assert_allclose(found, central(value, start), rtol=1e-6)

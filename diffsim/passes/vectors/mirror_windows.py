@@ -28,7 +28,9 @@ Assumes any kernel. Promises: the same sums, in another order. An addition is re
 
 What a lane computes at length before its loops (a rectifier's input, a derivative of tanh) cannot be computed
 again for each element. Where the lane clears an element of its own behind it, such as y.grad[%i, %o], the
-value is stored there for the sums, and the element is cleared by a task that runs after them.
+value is stored there for the sums, and the element is cleared by a task that runs after them. Sums of such
+values run after the task, the others before it, where elements still hold what lanes load: one element may
+need both.
 """
 
 from __future__ import annotations
@@ -142,9 +144,12 @@ class _Mirror:
         gone: set[Atomic] = set()
         for sites in found.values():
             plans = self.plans(sites)
-            if plans:
-                (after if any(p.kept for p in plans) else before).append(self.collect(plans))
-                gone |= {site.stmt for site in sites}
+            # A kept value is known only after the task; what a lane loads and then clears, only before.
+            kept = [p for p in plans if p.kept is not None]
+            plain = [p for p in plans if p.kept is None]
+            after += [self.collect(kept)] if kept else []
+            before += [self.collect(plain)] if plain else []
+            gone |= {site.stmt for site in sites} if plans else set()
         if not gone:
             return [task]
         return [
