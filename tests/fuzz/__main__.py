@@ -57,6 +57,7 @@ from tests.fuzz import (
     repeated,
     rewrites,
     roots,
+    scatters,
     sections,
     shapes,
     slices,
@@ -137,14 +138,16 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return arrays.make(seed), [("arrays", functools.partial(arrays.verdict, seed=seed))]
     if seed % 32 == 13:
         return roots.make(seed), [("roots", functools.partial(roots.verdict, seed=seed))]
+    if seed % 128 == 83:
+        return windows.make(seed), [("windows", functools.partial(windows.verdict, seed=seed))]
+    if seed % 64 == 40:
+        return scatters.make(seed), [("scatters", functools.partial(scatters.verdict, seed=seed))]
     if seed % 64 == 19:
         return lookups.make(seed), [("lookups", functools.partial(lookups.verdict, seed=seed))]
     if seed % 128 == 115:
         return exchanges.make(seed), [
             ("exchanges", functools.partial(exchanges.verdict, seed=seed))
         ]
-    if seed % 128 == 83:
-        return windows.make(seed), [("windows", functools.partial(windows.verdict, seed=seed))]
     if seed % 32 == 19:
         return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
     if seed % 32 == 27:

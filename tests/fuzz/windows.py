@@ -1,10 +1,11 @@
 """Random convolutions: sums over windows and channels, whose adjoints are collected by elements.
 
-Layouts, steps, distances and offsets of windows, orders of loops, branches around what is added, and what
-follows the sum are random. All numbers are whole and small, so sums are exact in any order, and values and
-gradients are compared bit by bit with the interpreter, which adds one by one.
+Layouts, steps, distances and offsets of windows, rows and components, orders of loops, branches around what
+is added, and what follows the sum are random. All numbers are whole and small, so sums are exact in any
+order, and values and gradients are compared bit by bit with the interpreter, which adds one by one.
 """
 
+import functools
 from random import Random
 
 import numpy as np
@@ -33,9 +34,14 @@ def make(seed):
     if branch:
         inside.append(" " + branch.format(", ".join(weight)))
     term = f"w[{', '.join(weight)}] * x[t, {', '.join(place)}]"
-    inside.append(
-        "  " + r.choice([f"s += {term}", f"s += {term}", f"s -= 2 * {term}", f"s += {term} + 1"])
-    )
+    # Rows and components tell sums apart.
+    rows = r.choice([["t"], ["t"], ["t"], ["1 - t"], ["t", "t + 1"], ["1 - t", "t"]])
+    parts = r.choice([[""], [""], [""], ["[0]", "[1]"], ["[1]"]])
+    for at, part in ((row, part) for row in rows for part in parts):
+        of = term.replace("x[t,", f"x[{at},") + part
+        inside.append(
+            "  " + r.choice([f"s += {of}", f"s += {of}", f"s -= 2 * {of}", f"s += {of} + 1"])
+        )
     result = r.choice(
         ["s", "s", "ds.max(s, 0)", "2 * s", "s if s > 3 else -s", "ds.max(s, 2 * s - 1)"]
         + ["s * s * s - 3 * s * s + 2 * s"] * 3
@@ -44,6 +50,7 @@ def make(seed):
     result += r.choice(["", " + v[o]", " + v[o] * v[o]"])
     # The result may be a later row of the same memory.
     row = r.random() < 0.3 and o <= c and out[0] == "i" and place[:2] == ["k", "l"]
+    row = row and rows == ["t"] and parts == [""]
     extent = {"i": str(N), "j": str(M), "o": str(o)}
     lines = [
         f"# {c} {o} {size} {int(row)}",
@@ -57,7 +64,7 @@ def make(seed):
         "@ds.kernel",
         "def total():",
         "    for q in ds.grouped(y): loss[None] += y[q] * z[q]",
-        "    for q in ds.grouped(x): loss[None] += x[q]",
+        f"    for q in ds.grouped(x): loss[None] += x[q]{parts[-1]}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -68,7 +75,7 @@ def results(text, seed, **options):
     c, o, size, _ = map(int, text.split("\n")[0][2:].split())
     random = np.random.default_rng(seed)
     extent = {"k": N, "l": M, "c": c, "k + 1": N + 1}
-    at = text.split("x[t, ")[1].split("]")[0].split(", ")
+    at = text.split(" * x[")[1].split("]")[0].split(", ")[1:]
     weight = text.split("w[")[1].split("]")[0].split(", ")
     shapes = {
         "x": (2, *(extent[v] for v in at)),
@@ -79,8 +86,11 @@ def results(text, seed, **options):
     }
     names = {"ds": ds}
     for name, shape in shapes.items():
-        names[name] = ds.field(ds.f64, shape=shape, needs_grad=True)
-        names[name].from_numpy(random.integers(-3, 4, shape).astype(float))
+        make_field = (
+            functools.partial(ds.Vector.field, 2) if name == "x" and "][" in text else ds.field
+        )
+        field = names[name] = make_field(ds.f64, shape=shape, needs_grad=True)
+        field.from_numpy(random.integers(-3, 4, field.to_numpy().shape).astype(float))
     names["loss"] = ds.field(ds.f64, shape=(), needs_grad=True)
     source.make(text, names)
     with ds.Tape(names["loss"]):

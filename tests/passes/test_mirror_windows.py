@@ -203,3 +203,78 @@ def total():
     found = fields["b"].grad.to_numpy()
     assert "accumulate" in fields["layer"].grad.ir(after="scatter_to_gather")
     np.testing.assert_allclose(found, central(value, start), rtol=1e-6)
+
+
+PICKS = {
+    "components": ("x[i + a, c][0]", "x[i + a, c][1]"),
+    "dimensions": ("u[z.shape[0] - 1, i + a, c]", "u[z.shape[0] - 2, i + a, c]"),
+    "arguments": ("u[t + 1, i + a, c]", "u[t, i + a, c]"),
+    "differences": ("u[3 - t, i + a, c]", "u[2 - t, i + a, c]"),
+}
+
+
+@pytest.mark.parametrize("picked", PICKS)
+def test_sums_for_elements_that_only_constants_tell_apart(picked):
+    # An array of any shape: dimensions are no numbers then.
+    ds.init(arch=ds.cpu, default_fp=ds.f64, deterministic=True)
+    n, outs, channels, size = 10, 9, 8, 3
+    u = ds.field(ds.f64, shape=(4, n + size, channels), needs_grad=True)
+    x = ds.Vector.field(2, ds.f64, shape=(n + size, channels), needs_grad=True)
+    w = ds.field(ds.f64, shape=(outs, channels, size))
+    y = ds.field(ds.f64, shape=(n, outs), needs_grad=True)
+    first, second = PICKS[picked]
+    names = {"ds": ds, "u": u, "x": x, "w": w, "y": y}
+    make(
+        f"""
+@ds.kernel
+def layer(z: ds.types.ndarray(dtype=ds.f64, ndim=1), t: ds.i32):
+    for i, o in ds.ndrange({n}, {outs}):
+        s = 0.0
+        for c in range({channels}):
+            for a in range({size}):
+                s += w[o, c, a] * {first}
+                s += 2 * w[o, c, a] * {second}
+        y[i, o] = s * z[0]
+""",
+        names,
+    )
+    weights, seed = RANDOM.standard_normal(w.shape), RANDOM.standard_normal(y.shape)
+    w.from_numpy(weights)
+    array = np.ones(3)
+    names["layer"](array, 1)
+    y.grad.from_numpy(seed)
+    names["layer"].grad(array, 1)
+    expected = np.zeros((n + size, channels))
+    for a in range(size):
+        expected[a : a + n] += seed @ weights[:, :, a]
+    found = x.grad.to_numpy() if picked == "components" else u.grad.to_numpy()
+    one, two = (found[..., 0], found[..., 1]) if picked == "components" else (found[2], found[1])
+    np.testing.assert_allclose(one, expected, rtol=1e-12)
+    np.testing.assert_allclose(two, 2 * expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("index", ["i + a, a + 1", "a + 1, i + a", "i + a, a"])
+def test_a_component_that_another_one_waits_for(cpu, index):
+    n, outs, size = 20, 9, 8
+    fields = {"ds": ds}
+    for name, shape in dict(x=(n + size, n + size), w=(size, outs), y=(n, outs)).items():
+        fields[name] = ds.field(ds.f64, shape=shape)
+        fields[name].from_numpy(np.zeros(shape) if name == "x" else RANDOM.standard_normal(shape))
+    make(
+        f"""
+@ds.kernel
+def scatter():
+    for i, o in ds.ndrange({n}, {outs}):
+        g = y[i, o]
+        for a in range({size}):
+            x[{index}] += w[a, o] * g
+""",
+        fields,
+    )
+    fields["scatter"]()
+    expected = np.zeros((n + size, n + size))
+    products = fields["y"].to_numpy() @ fields["w"].to_numpy().T
+    for i, a in np.ndindex(n, size):
+        expected[eval(index)] += products[i, a]
+    np.testing.assert_allclose(fields["x"].to_numpy(), expected, rtol=1e-12)
+    assert "accumulate" in fields["scatter"].ir(after="scatter_to_gather")

@@ -41,6 +41,7 @@ from collections.abc import Iterator, Sequence
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     LEAVES,
+    Arg,
     Atomic,
     Block,
     Check,
@@ -75,7 +76,7 @@ from diffsim.passes.analysis.affine import (
 )
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.guarded_updates import reads
-from diffsim.passes.analysis.regions import Region, disjoint, region_of
+from diffsim.passes.analysis.regions import Region, disjoint, region_of_index
 from diffsim.passes.vectors.invariant_carries import without_invariant_carries
 from diffsim.passes.vectors.mirrored_sums import Place, Plan, Site, Source, Sum
 
@@ -132,11 +133,10 @@ class _Mirror:
         self.accesses: dict[Mem, list[tuple[Access, Region]]] = {}
         for s in inside:
             if isinstance(s, (Load, Store, Atomic)):
-                self.accesses.setdefault(s.mem, []).append((s, region_of(s, self.defs)))
+                self.accesses.setdefault(s.mem, []).append((s, self.region(s)))
         found: dict[tuple[Mem, Region], list[Site]] = {}
         for site in _sites(task.body):
-            region = region_of(site.stmt, self.defs)
-            found.setdefault((site.stmt.mem, region), []).append(site)
+            found.setdefault((site.stmt.mem, self.region(site.stmt)), []).append(site)
         self.keeps: dict[Value, Store] = {}
         self.source = Source(self.builder, self.defs, self.forms, self.axes, self.keeps)
         before: list[Task] = []
@@ -159,9 +159,13 @@ class _Mirror:
             *self.clears(),
         ]
 
+    def region(self, s: Access) -> Region:
+        """Return where an access stays, components included: x[i][0] and x[i][1] are two sums."""
+        return region_of_index(s.index, self.defs)
+
     def meeting(self, s: Access) -> list[Access]:
         """Return the accesses of the task, this one included, that may be of elements like those of one."""
-        region = region_of(s, self.defs)
+        region = self.region(s)
         return [x for x, other in self.accesses[s.mem] if not disjoint(region, other)]
 
     def plans(self, sites: list[Site]) -> list[Plan]:
@@ -241,6 +245,10 @@ class _Mirror:
             form = {v: n for v, n in (self.forms.form(i) or {i: 1}).items() if n}
             inside = [v for v in form if v is not None and not isinstance(v, LEAVES)]
             if not inside:
+                # What tells regions apart: all additions that are collected together have it in common.
+                base, _ = offset_of(i, self.defs)
+                if base is not None and not isinstance(base, Arg):
+                    return None
                 continue
             if k >= s.mem.rank or any(v is not None and v not in inside for v in form):
                 return None

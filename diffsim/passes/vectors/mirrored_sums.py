@@ -147,11 +147,11 @@ class Sum:
     def guarded(self, loops: list[For], total: Value) -> Value:
         """Emit the loops that are left, in the branch of the lanes whose variables are known by now."""
         b, tests = self.b, []
-        for k in list(self.open_):
-            p = self.plan.places[k]
-            if all(v is None or v in self.env for v in p.rest):
+        # What one component gives may be what another one waits for: x[i + a, a + 1].
+        while ready := [k for k in self.open_ if self.is_ready(self.plan.places[k])]:
+            for k in ready:
                 self.open_.remove(k)
-                tests += self.solve(p, self.axes[k])
+                tests += self.solve(self.plan.places[k], self.axes[k])
         if not tests:
             return self.loops(loops, total)
         cond = tests[0]
@@ -162,6 +162,10 @@ class Sum:
         out = Value(total.type)
         b.add(If(cond, Block(then, (more,)), Block([], (total,)), (out,), b.span))
         return out
+
+    def is_ready(self, p: Place) -> bool:
+        """Whether all but the variable of a component is known."""
+        return all(v is None or v in self.env for v in p.rest)
 
     def solve(self, p: Place, axis: Value) -> list[Value]:
         """Emit the variable that an element and the other loops give, and whether there is such a lane."""
