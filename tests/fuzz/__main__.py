@@ -64,6 +64,7 @@ from tests.fuzz import (
     solves,
     sparse,
     sparse_trees,
+    stacks,
     stored,
     sweeps,
     tangents,
@@ -142,6 +143,12 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return windows.make(seed), [("windows", functools.partial(windows.verdict, seed=seed))]
     if seed % 64 == 40:
         return scatters.make(seed), [("scatters", functools.partial(scatters.verdict, seed=seed))]
+    if seed % 64 == 42:
+        ways = [
+            (f'in_place="{how}"', functools.partial(stacks.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return stacks.make(seed), ways
     if seed % 64 == 19:
         return lookups.make(seed), [("lookups", functools.partial(lookups.verdict, seed=seed))]
     if seed % 128 == 115:

@@ -25,6 +25,10 @@ def make(seed):
         "x": r.choice(["ik", "ki"]),
         "y": r.choice(["ij", "ji"]),
     }
+    if r.random() < 0.3:
+        # So many lanes add to each weight that private copies are in the order of the lanes.
+        n, j, k = 140, r.choice(SIZES[1:4]), r.choice(SIZES[1:4])
+        places |= {"w": "jk", "x": "ki", "y": "ij"} if r.random() < 0.7 else {}
     extents = dict(i=n, j=j, k=k)
     shapes = {f: tuple(extents[a] for a in axes) for f, axes in places.items()} | {
         "b": (j,),

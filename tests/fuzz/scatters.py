@@ -15,12 +15,19 @@ import diffsim as ds
 from tests.support import bits, source
 
 N, O, EXTENT = 6, 9, 20
-FIELDS = {"x": (3, EXTENT, 10), "f": (EXTENT, 10), "w": (O, 8, 3), "y": (2, N, O), "z": (2, N, O)}
+FIELDS = {
+    "x": (3, EXTENT, 10),
+    "f": (EXTENT, 10),
+    "w": (O, 8, 3),
+    "y": (2, N, O),
+    "z": (2, N, O),
+    "q": (2, N, O),
+}
 PLACES = (
     ("t, k, c", "k = i + a"),
     ("t, k, c", "k = i + a + 1"),
     ("t, k, c", "k = 2 * i + a"),
-    ("t, k, c", "k = i + 2 * a - 2"),
+    ("t, k, c", "k = i + 2 * a"),
     ("t, k, c", "k = 6 - i + a"),
     ("t, k, c", "k = i + t + a"),
     ("t, k, c", "k = i + at[a]"),
@@ -126,7 +133,7 @@ def make(seed):
 
 def _own(r):
     """What a lane does with its own elements."""
-    first, last = r.choice(STORES), r.choice(["", "", "", *STORES])
+    first, last = r.choice(STORES), r.choice(["", "", "q[t, i, o] = r + 1", *STORES])
     parts = [r.choice(HEADS), *r.sample([r.choice(LENGTHS), first], 2), r.choice(SECONDS), last]
     return [line for part in parts for line in part.splitlines()]
 
