@@ -26,7 +26,7 @@ def together(request, monkeypatch):
     """Lanes one after the other, and as vectors."""
     monkeypatch.setattr(vectorize, "_ALWAYS", True)
     if not request.param:
-        monkeypatch.setattr(vectorize, "_is_legal", lambda task: False)
+        monkeypatch.setattr(vectorize, "may_run_together", lambda task, has_masks: False)
     return request.param
 
 

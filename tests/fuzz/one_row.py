@@ -1,8 +1,9 @@
 """Random kernels over boxes with short rows, most of which use a lane's numbers for its own element alone.
 
 Boxes of two and three axes, at times smaller than their memories; elements of vectors, at a time step, in
-memories of another order; sums, branches, lanes' numbers as values. All numbers are whole and small, so what
-compiled code computes, and its gradient, is compared bit by bit with the interpreter.
+memories of another order; rows that an index tells, `p[rows[i], j]`; sums, branches, lanes' numbers as
+values. All numbers are whole and small, so what compiled code computes, and its gradient, is compared bit by
+bit with the interpreter. Where lanes see what others of their row store, in one thread.
 """
 
 import linecache
@@ -11,11 +12,12 @@ from random import Random
 import numpy as np
 
 import diffsim as ds
+from diffsim.passes.vectors import vectorize
 from tests.support import bits
 
 SHAPES = ((11, 3), (40, 7), (9, 16), (5, 1), (300, 2), (3, 4, 5), (6, 2, 2), (2, 30, 3))
-ROWS = ("row[{last}]", "x[{other}]", "{last}", "{first}")
-"""What depends on rows: a memory of one axis, a neighbour, the numbers themselves."""
+ROWS = ("row[{last}]", "x[{other}]", "{last}", "{first}", "p[{seen}]", "p[{seen}]")
+"""What depends on rows: a memory of one axis, neighbours, the numbers themselves."""
 
 
 def make(seed):
@@ -28,12 +30,17 @@ def make(seed):
         ends[0] = f"(1, {shape[0]})"
     if r.random() < 0.15:
         ends[-1] = r.choice([f"(1, {shape[-1]})", f"{max(1, shape[-1] - 1)}"])
-    own = ", ".join(axes)
-    names = {"last": axes[-1], "first": axes[0]}
+    own, told = ", ".join(axes), ", ".join(["rows[i]", *axes[1:]])
+    names = {"last": axes[-1], "first": axes[0], "told": told}
     names["other"] = f"{', '.join(axes[:-1])}, ({axes[-1]} + 1) % {shape[-1]}"
+    names["seen"] = f"{told[:-1]}({axes[-1]} + {r.choice([1, shape[-1] - 1])}) % {shape[-1]}"
+    in_place = r.random() < 0.3
 
     def value():
         plain = ["x[{own}]", "v[{own}][1]", "z[t, {own}]", "a[t]", "m[{own}]", "x[{own}] * a[t]"]
+        plain += ["p[{told}]"]
+        if in_place and r.random() < 0.5:
+            return f"p[{names['seen']}]"
         choices = plain if r.random() < 0.9 else ROWS
         return r.choice(choices).format(own=own, **names)
 
@@ -45,10 +52,12 @@ def make(seed):
                 "u[{own}] += v[{own}] * {}",
                 "z[t + 1, {own}] = {}",
                 "total[None] += {}",
-            ]
+                "p[{told}] = {}",
+                "p[{told}] += {}",
+            ][-2 if in_place else 0 :]
         )
-        line = change.format(f"{r.choice([1, 2, -1])} * {value()}", own=own)
-        guard = r.choice(["", "", f"if {value()} > {r.randint(0, 2)}:"])
+        line = change.format(f"{r.choice([1, 2, -1])} * {value()}", own=own, told=told)
+        guard = r.choice(["", "", f"if {value()} > {r.randint(0, 2)}:", "for _ in range(2):"])
         lines += [guard, f"    {line}"] if guard else [line]
     head = f"for {own} in ds.ndrange({', '.join(ends)}):"
     body = "\n".join(f"        {line}" for line in lines)
@@ -67,6 +76,7 @@ def results(text, seed, **options):
     fields = {name: ds.field(t, shape=shape, needs_grad=True) for name in "xy"}
     if r.random() < 0.3:
         fields["x"] = ds.field(t, shape=shape, needs_grad=True, order=order)
+    fields["p"] = ds.field(t, shape=shape, needs_grad=True)
     for name in "uv":
         fields[name] = ds.Vector.field(2, t, shape=shape, needs_grad=True)
     fields["z"] = ds.field(t, shape=(3, *shape), needs_grad=True)
@@ -82,6 +92,8 @@ def results(text, seed, **options):
             if part is not None:
                 given = part.to_numpy()
                 part.from_numpy(random.integers(0, 4, given.shape).astype(given.dtype))
+    names["rows"] = ds.field(ds.i32, shape=shape[0])
+    names["rows"].from_numpy(random.permutation(shape[0]).astype("i4"))
     found = {}
     for what in ("run", "grad"):
         try:
@@ -105,9 +117,15 @@ def verdict(text, seed):
         deterministic=how.random() < 0.1,
         debug=how.random() < 0.1,
     )
+    # A row that is cut into chunks has lanes that run in any order.
+    if ") % " in text and "p[rows[i], " in text:
+        options["cpu_max_num_threads"] = 1
+    always, vectorize._ALWAYS = vectorize._ALWAYS, how.random() < 0.6
     try:
         found = results(text, seed, arch=ds.cpu, **options)
         exact = results(text, seed, arch=ds.python)
     except ds.errors.DiffsimError as error:
         return f"crash: {error}"
+    finally:
+        vectorize._ALWAYS = always
     return bits.verdict(found, exact, options)

@@ -37,7 +37,8 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.ops.table import add, mul
 from diffsim.ir.traversal import Rewriter, outs, statements, uses
-from diffsim.passes.analysis.affine import AffineForms, affine_forms
+from diffsim.passes.analysis.affine import affine_forms
+from diffsim.passes.analysis.divergence import divergent_values
 
 _MOST_ITERATIONS = 16
 _VECTORS = 8  # iterations of a loop that carries nothing
@@ -95,7 +96,7 @@ class _Unroller(Rewriter):
     def has_rows(self, s: For) -> bool:
         # One that carries nothing may be vectors of its own iterations, which are neighbours in memory.
         carries = any(y is not p for y, p in zip(s.body.yields, s.params, strict=True))
-        return carries and bool(self.task.axes) and _has_rows(s, affine_forms(self.task))
+        return carries and bool(self.task.axes) and _has_rows(s, self.task)
 
     def has_room(self, s: For, count: int) -> bool:
         """Whether so many iterations are few statements; takes them from what is left."""
@@ -149,8 +150,12 @@ def _strip(count: int) -> int:
     return next((w for w in widths if count > w and count % w == 0), 0)
 
 
-def _has_rows(s: For, forms: AffineForms) -> bool:
-    """Whether a loop goes along a row that an index of the lane tells: `x[index[i], k]`."""
+def _has_rows(s: For, task: Task) -> bool:
+    """Whether a loop goes along a row that an index of the lane tells: `x[index[i], k]`.
+
+    A row that neighbouring lanes share is none: each of its numbers is loaded once for all of them.
+    """
+    forms, divergent = affine_forms(task), divergent_values(task)
     inner = list(statements(s.body))
     written = {x.mem for x in inner if isinstance(x, (Store, Atomic))}
     varies = {s.index, *s.params}
@@ -162,7 +167,7 @@ def _has_rows(s: For, forms: AffineForms) -> bool:
         isinstance(x, (Load, Store, Atomic))
         and x.index[-1:] == (s.index,)
         and varies.isdisjoint(x.index[:-1])
-        and any(forms.form(i) is None for i in x.index[:-1])
+        and any(forms.form(i) is None and i in divergent for i in x.index[:-1])
         for x in inner
     )
 

@@ -7,8 +7,8 @@ vectorize lanes that add to elements which they may share, as many adjoints do.
 
 It is asked for where it is right:
 
-- what a lane loads or stores, no other lane changes: vectors interleave the lanes statement by statement,
-  where a chunk ran them one after the other;
+- what a lane loads or stores, no other lane of its row changes: vectors interleave the lanes statement by
+  statement, where a chunk ran them one after the other;
 - no lane waits for another: the old value of an atomic is not used;
 - nothing in it knows lanes alone: no text written by hand, no checks;
 
@@ -29,16 +29,13 @@ from diffsim.ir.layout import packed_strides, strides_of
 from diffsim.ir.nodes import (
     Atomic,
     Block,
-    Check,
     Const,
     For,
     If,
-    InlineLLVM,
     Kernel,
     Let,
     Load,
     Mem,
-    Print,
     Stmt,
     Store,
     Task,
@@ -56,6 +53,7 @@ from diffsim.passes.analysis.ownership import own_without_pairs
 from diffsim.passes.vectors.aligned_rows import with_aligned_rows
 from diffsim.passes.vectors.appends import with_appends
 from diffsim.passes.vectors.colored_lanes import with_lanes_of_one_color
+from diffsim.passes.vectors.lanes_together import MOST_PAIRS, may_run_together
 from diffsim.passes.vectors.loads_first import with_loads_first
 from diffsim.passes.vectors.neighbours import find_neighbours
 from diffsim.passes.vectors.packing import extent_of, find_packed, reordered
@@ -85,8 +83,6 @@ _LONG = 100
 _FARTHEST, _MANY_STORES = 8, 14
 """Scalars between stores of two lanes that LLVM still makes one vector of; how many others are too many."""
 _ACCESSES = (Load, Store, Atomic)
-_MOST_PAIRS = 64
-"""Accesses to one memory that the dependence test is asked about."""
 _ALWAYS = False
 """For tests: whether all tasks are vectorized that may be."""
 
@@ -118,7 +114,9 @@ def _task(task: Task, has_masks: bool, *, few: bool) -> Task:
     if not task.axes or (not _ALWAYS and _has_few_lanes(task)):
         return task
     estimate = _Estimate(task, divergent_values(task))
-    if not (_ALWAYS or _could_pay(task, estimate, has_masks, few=few)) or not _is_legal(task):
+    if not (_ALWAYS or _could_pay(task, estimate, has_masks, few=few)):
+        return task
+    if not may_run_together(task, has_masks=has_masks):
         return task
     scalar, simd = estimate.block(task.body)
     # The estimate is rough, so a gain must be clear; loops by lane count on both sides.
@@ -343,31 +341,6 @@ def _is_min_or_max(task: Task, estimate: _Estimate) -> bool:
     )
 
 
-def _is_legal(task: Task) -> bool:
-    """Whether lanes may be interleaved statement by statement."""
-    found = list(task_statements(task))
-    for s in found:
-        if isinstance(s, (Check, Print, InlineLLVM)):
-            return False
-        if isinstance(s, Atomic) and (s.out is not None or s.mem.dtype.is_bool):
-            return False
-        # A temporary is one element for all lanes, and what it holds in between is visible to each.
-        if isinstance(s, (Store, Atomic)) and s.mem.kind == "temp":
-            return False
-    return _lanes_are_apart(task, found)
-
-
-def _lanes_are_apart(task: Task, found: list[Stmt]) -> bool:
-    """Whether what a lane loads or stores, no other lane changes."""
-    ownership = own_without_pairs(task)
-    open_ = [s for s in found if isinstance(s, (Load, Store)) and not ownership.is_own(s)]
-    writes = [s for s in found if isinstance(s, (Store, Atomic))]
-    pairs = [(s, w) for s in open_ for w in writes if w.mem is s.mem]
-    return len(pairs) <= _MOST_PAIRS and all(
-        distances(task, s, w).same(task.axes) for s, w in pairs
-    )
-
-
 class _Estimate:
     """A rough count of operations: what 16 lanes cost one after the other, and as vectors."""
 
@@ -529,7 +502,7 @@ class _Estimate:
         writes = [x for x in found if not isinstance(x, Load)]
         pairs = [(x, w) for w in writes for x in found if x.mem is w.mem]
         same = (*self.task.axes, *self.around)
-        return len(pairs) > _MOST_PAIRS or any(
+        return len(pairs) > MOST_PAIRS or any(
             not distances(self.task, x, w, same, guarded=False).same((s.index,)) for x, w in pairs
         )
 
