@@ -282,3 +282,11 @@ def test_loads_that_guards_keep_inside(fields, has_masks):
     want = 2 * padded[:-2, 1:-1] + padded[2:, 1:-1] - padded[1:-1, :-2] * padded[1:-1, 2:]
     want = np.where(given > 0, np.sqrt(np.maximum(given, 0)), want)
     np.testing.assert_allclose(fields["y"].to_numpy(), want, rtol=1e-12, atol=1e-13)
+
+
+def test_rows_at_faces_have_no_ends(fields):
+    """Lanes of a row at a face load side by side; its ends, which wrap around, are lanes of the columns."""
+    ir = kernel_of(fields, *NEAR["remainder"]).ir
+    split, rims = split_interiors(ir)
+    boxes = {tuple(v.value for v in t.bounds.yields) for t in split.tasks if t in rims}
+    assert boxes == {(H - 1, H, 1, W), (0, H, 0, 1)}

@@ -221,9 +221,12 @@ def _between(lanes: Range, cuts: Iterable[Offset]) -> Range:
 
 
 def _rims(task: Task, whole: Ranges, inside: Ranges) -> Iterator[Task]:
-    """Yield the slabs around the interior: earlier axes inside, later ones whole."""
+    """Yield the slabs around the interior: earlier axes whole, later ones inside.
+
+    A row at a face has neighbours side by side then, and its ends are lanes of the columns.
+    """
     slab = dict(whole)
-    for a in task.axes:
+    for a in reversed(task.axes):
         (lo, hi), (first, last) = whole[a], inside[a]
         if first != lo:
             yield _part(task, whole, inside, slab | {a: (lo, shifted(first, -1))})
