@@ -1,8 +1,9 @@
 """Random programs whose lanes run loops in loops: what each of them saves for its adjoint.
 
 Loops are counted, left early, skipped in part, in branches, or end when a number is reached; some keep or
-replace what they carry. Their numbers of iterations are constants, or differ from lane to lane. Memory for
-saved values is short in most programs, so that loops go back in segments or run again.
+replace what they carry, and some carry what only decides on something. Their numbers of iterations are
+constants, or differ from lane to lane. Memory for saved values is short in most programs, so that loops go
+back in segments or run again.
 """
 
 import contextlib
@@ -91,8 +92,18 @@ class NestedMaker(Maker):
             f"{self.number()} * ({name} * {name} + 0.5) ** {self.pick(-0.3, 0.4, 1.5)}",
         )
         self.put(depth + 1, f"{name} = {self.pick(*computed, *replaced)}")
-        self.scope.floats, self.scope.vecs = [*floats, name], vecs
+        self.scope.floats, self.scope.vecs = floats, vecs
         self.scope.ints.remove(k)
+        if self.r.random() < 0.25:
+            name = self.decided(depth, name)
+        self.scope.floats = [*floats, name]
+
+    def decided(self, depth, name):
+        """A local that what a loop carries has decided on, and gives no derivative."""
+        made = f"q{next(self.names)}"
+        sides = self.expr(1), self.expr(1)
+        self.put(depth, f"{made} = {sides[0]} if {name} < {self.number()} else {sides[1]}")
+        return made
 
 
 class ShortMaker(NestedMaker):

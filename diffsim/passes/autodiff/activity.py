@@ -4,11 +4,23 @@ A value is *active* if it is a float that depends, through rules that are not ZE
 that has a gradient. Temporaries are active if an active value is stored into one. Values computed from a
 gradient field itself (`x.grad[i]`) are *second order*: diffsim differentiates once, so they may not reach
 anything that has a gradient, unless through `ds.stop_grad`.
+
+A value is *useful* if it leads to something that is stored, so that an adjoint may flow into it:
+
+    while top > 0:                          `best` depends on the vertices, so it is active. But it only
+        ...                                 decides which branch is taken: no derivative comes back to it,
+        if t < best:                        and so neither to any of the values it is computed from.
+            best = t
+            found = k
+    hit[i] = found
+
+Adjoints go through values that are both. Of the others the adjoint is 0 in all runs, and a loop would carry
+that 0 from iteration to iteration (docs/adr/0131).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from diffsim.errors import AutodiffError, MissingGradientError
 from diffsim.ir.nodes import (
@@ -177,6 +189,46 @@ class Activity:
                 self.temps.add(s.mem)
             elif not self.is_active(s.mem) and s.mem.dtype.is_float and s not in self.leaks:
                 self.leaks.append(s)
+
+
+def useful_values(kernel: Kernel, active: set[Value]) -> set[Value]:
+    """Return the active values that an adjoint may flow into."""
+    ways: dict[Value, list[Value]] = {}
+    found: set[Value] = set()
+    todo: list[Value] = []
+    for s in (s for t in kernel.tasks for s in task_statements(t)):
+        # Also to memory without gradient: whether that breaks a chain is a question of the tape.
+        if isinstance(s, (Store, Atomic)):
+            todo.append(s.value)
+        for out, source in _ways_back(s):
+            if source in active:
+                ways.setdefault(out, []).append(source)
+    # Each value and each way is visited once: a chain of loops needs no rounds.
+    while todo:
+        v = todo.pop()
+        if v in active and v not in found:
+            found.add(v)
+            todo += ways.get(v, ())
+    return found
+
+
+def _ways_back(s: Stmt) -> Iterator[tuple[Value, Value]]:
+    """Yield the ways on which a statement hands adjoints back: from a value to one it comes from."""
+    if isinstance(s, Let):
+        yield from ((s.out, a) for k, a in enumerate(s.args) if not isinstance(s.op.rule(k), Zero))
+    elif isinstance(s, If):
+        for side in (s.then, s.orelse):
+            yield from zip(s.outs, side.yields, strict=True)
+    elif isinstance(s, (For, While)):
+        for out, p, last, first in zip(s.outs, s.params, s.body.yields, s.inits, strict=True):
+            # What is carried is one value at four places: all have an adjoint, or none.
+            yield from ((out, p), (p, out), (p, last), (p, first))
+    elif isinstance(s, CustomCall):
+        yield from zip(s.outs, s.body.yields, strict=True)
+        # A given rule says itself what the results depend on; its body's own way is no bound.
+        yield from ((out, a) for out in s.outs for a in (*s.args, *s.body.yields) if s.is_given)
+    elif isinstance(s, InlineLLVM):
+        yield from ((out, a) for out in s.outs for a in s.args)
 
 
 def check_bits(kernel: Kernel, activity: Activity) -> None:

@@ -36,7 +36,7 @@ from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import derivative_type, i64
 from diffsim.passes.analysis.affine import definitions, updated_element
 from diffsim.passes.autodiff.access_rules import check_access
-from diffsim.passes.autodiff.activity import Activity, check_bits
+from diffsim.passes.autodiff.activity import Activity, check_bits, useful_values
 from diffsim.passes.autodiff.custom_calls import check_custom_rules, replay, writes_temps
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.load_log import Logged, TaskLog, log_loads
@@ -294,7 +294,7 @@ class _Reverser(Reverser):
         self, logs: Logged, activity: Activity, versions: frozenset[Mem], *, again: bool
     ) -> None:
         kernel = logs.kernel
-        super().__init__(Builder(kernel.span), activity.values)
+        super().__init__(Builder(kernel.span), useful_values(kernel, activity.values))
         self.builder.is_inner = again
         self.logs = logs
         self.versions = versions
