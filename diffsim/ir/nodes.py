@@ -560,9 +560,9 @@ class Task(_Analyzed):
 
 
 class Kernel(_Analyzed):
-    """A kernel: its arguments, the memories it touches, its tasks in order, the type it returns."""
+    """A kernel: arguments, memories, tasks, result; `incoming`: the gradients that an adjoint passes on."""
 
-    __slots__ = ("args", "mems", "name", "result", "span", "tasks")
+    __slots__ = ("args", "incoming", "mems", "name", "result", "span", "tasks")
 
     def __init__(
         self,
@@ -572,7 +572,9 @@ class Kernel(_Analyzed):
         tasks: tuple[Task, ...],
         span: Span,
         result: Mem | None = None,
+        incoming: frozenset[Mem] = frozenset(),
     ) -> None:
+        self.incoming = incoming
         self.name = name
         self.args = args
         self.mems = mems

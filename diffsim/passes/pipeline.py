@@ -21,6 +21,7 @@ from diffsim.passes.forms.merged_nests import merge_nests
 from diffsim.passes.forms.merged_updates import merge_updates
 from diffsim.passes.forms.scalar_replacement import replace_by_values
 from diffsim.passes.forms.unrolled_loops import unroll_short_loops
+from diffsim.passes.forms.zero_factors import without_zero_factors
 from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.kept.branches import keep_for_later_branches
 from diffsim.passes.kept.sweeps import keep_for_sweeps_back
@@ -89,7 +90,7 @@ LOWER: Stages = (
     # On tensors: a stencil on vectors is one group of additions instead of one for each component.
     ("scatter_to_gather", lambda k: _gather(k, is_gpu=False)),
     # Unrolled before sums are hoisted: each iteration's is one of the outer loop.
-    ("scalarize", lambda k: unroll_short_loops(scalarize(k))),
+    ("scalarize", lambda k: unroll_short_loops(without_zero_factors(scalarize(k)))),
     # Before `demote_atomics`: a hoisted sum changes which elements the lanes update one by one.
     # Merged after the gather, which knows additions one by one.
     ("reductions", lambda k: hoist_reductions(merge_updates(k), in_lanes=True)),
@@ -121,7 +122,7 @@ GPU_FUNCTIONS = frozenset({"rsqrt"})
 LOWER_CUDA: Stages = (
     SPARSE[0],
     ("scatter_to_gather", lambda k: _gather(k, is_gpu=True)),
-    ("scalarize", lambda k: scalarize(k, functions=GPU_FUNCTIONS)),
+    ("scalarize", lambda k: without_zero_factors(scalarize(k, functions=GPU_FUNCTIONS))),
     ("reductions", hoist_reductions),
     ("demote_atomics", lambda k: demote_atomics(k, in_blocks=True)),
     ("forward_clears", forward_clears),

@@ -436,7 +436,7 @@ def test_files_that_somebody_has_changed(springs, file, change):
 def test_another_format(springs, file):
     springs.tape.save(file)
     changed(file, put("format", 99))
-    with pytest.raises(FileError, match="format 99, and this diffsim reads 3"):
+    with pytest.raises(FileError, match="format 99, and this diffsim reads 4"):
         ds.load_tape(file)
 
 

@@ -444,12 +444,14 @@ class Maker:
             ]
             return [*found, *(f"{m}[:, 1]" for m in names["M"][-1:]), "ds.Vector([<F>, <F>])"]
         if kind == "V3":
-            return [*self.read("V", "W"), *(f"{p}.v" for p in structs), "v3(<F>, <#>, <F>)"]
+            found = [*self.read("V", "W"), *(f"{p}.v" for p in structs), "v3(<F>, <#>, <F>)"]
+            return [*found, self.pick("v3(<F>, 0.0, 0.0)", "v3(0.0, 1.0, 0.0)")]
         if kind == "M":
             return [
                 *self.read("M", "L"),
                 *(f"{q}.m" for q in inners),
                 "ds.Matrix([[<F>, 0.3], [<#>, <F>]])",
+                "ds.Matrix([[<F>, 0.0], [0.0, 1.0]])",
             ]
         if kind == "S":
             return [*self.read("P", "P", "Q"), "Part(v=<V3>)", "Part(a=<F>, k=<I>, v=<V3>, q=<Q>)"]

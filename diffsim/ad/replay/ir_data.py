@@ -81,6 +81,7 @@ class _Writer:
             "mems": self.data(kernel.mems),
             "span": self.data(kernel.span),
             "result": self.data(kernel.result),
+            "incoming": self.data([m for m in kernel.mems if m in kernel.incoming]),
             "tasks": tasks,
         }
         # Blocks wait, so that the depth of the program is not that of the data.
@@ -181,7 +182,8 @@ class _Reader:
             Task(**dict(zip(_OF_TASK, map(self.of, task), strict=True))) for task in data["tasks"]
         )
         args, mems, span, result = (self.of(data[k]) for k in ("args", "mems", "span", "result"))
-        return Kernel(_text(data["name"]), args, mems, tasks, span, result)
+        incoming = frozenset(self.of(data["incoming"]))
+        return Kernel(_text(data["name"]), args, mems, tasks, span, result, incoming)
 
     def _statement(self, name: str, attributes: dict[str, Any]) -> Any:
         return _STATEMENTS[name](**{k: self.of(x) for k, x in attributes.items()})

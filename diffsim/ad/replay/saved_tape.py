@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 BYTE = scalar("u8")
-FORMAT = 3
+FORMAT = 4
 """Of the file; a file of another number is refused."""
 SAME_BITS = ("fast_math", "deterministic")
 """The options that the results' bits depend on."""

@@ -336,7 +336,10 @@ class _Reverser(Reverser):
                 if t not in copying:
                     tasks += self.task(t)
         args = k.args if self.seed is None else (*k.args, self.seed)
-        return Kernel(f"{k.name}_grad", args, tuple(self.new_mems), tuple(tasks), k.span)
+        own = frozenset(m.grad for m in k.mems if m.grad is not None and m.grad not in k.mems)
+        passed = own.union(self.temp_grads.values())
+        mems = tuple(self.new_mems)
+        return Kernel(f"{k.name}_grad", args, mems, tuple(tasks), k.span, incoming=passed)
 
     def grad(self, mem: Mem) -> Mem | None:
         return self.temp_grads.get(mem) if mem.kind == "temp" else super().grad(mem)
