@@ -2,7 +2,8 @@
 
 The system gives an anonymous mapping its pages when they are first written; those that were not read as zeros
 and take no memory. So a sparse field has the addresses of a dense one, and what walks over all of it (copies,
-sums, `to_numpy`) visits the pages that there are. Setting all to 0 gives back those that were 0 before.
+sums, `to_numpy`) visits the pages that there are. Setting all to 0 gives back those that were 0 before,
+unless they came back after the last time: adjoints leave gradients of 0 behind, and need the pages again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _PAGE = mmap.PAGESIZE
 _AT_ONCE = 1 << 16  # pages
 _TOGETHER = 64  # pages that are looked at together: a small copy of them, which stays in the cache
 _MOST_KEPT = 1 << 16  # pages of one storage that may be kept when it is set to 0
+_PATIENCE = 16
+"""How often a storage is set to 0 until pages that came back are given back all the same."""
+_NONE = np.zeros(0, np.int64)
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 _NO_HUGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)
 _DISCARD = getattr(mmap, "MADV_DONTNEED", None) if sys.platform == "linux" else None
@@ -76,6 +80,24 @@ class PageCopy:
         return sum(piece.nbytes for _, piece in self.pieces)
 
 
+class _Returning:
+    """Pages of a storage that were given back, and needed again before all was set to 0 the next time."""
+
+    def __init__(self) -> None:
+        self._times = 0
+        self._pages = self._given = _NONE
+
+    def stay(self, given: np.ndarray) -> np.ndarray:
+        """Return those of the pages about to be given back that are likely to be needed again."""
+        self._times += 1
+        if self._times % _PATIENCE == 0:
+            self._pages = self._given = _NONE
+        self._pages = np.union1d(self._pages, np.intersect1d(given, self._given, True))
+        stay = np.intersect1d(given, self._pages, True)
+        self._given = np.setdiff1d(given, stay, True)
+        return stay
+
+
 class ReservedStorage(HostStorage):
     """Elements in the host's memory, of which only pages that were written take any."""
 
@@ -87,6 +109,7 @@ class ReservedStorage(HostStorage):
         self.flat = scalars_of(self.scalars)
         self.array = layout.view(self.scalars)
         self.address = int(self.scalars.ctypes.data)
+        self._returning = _Returning()
 
     @property
     def resident(self) -> int:
@@ -125,6 +148,8 @@ class ReservedStorage(HostStorage):
             used = part[np.bitwise_or.reduce(pages[part], axis=1) != 0]
             pages[used] = 0
             there[used] = False
+        if end - begin == self.layout.nbytes:
+            there[self._returning.stay(np.flatnonzero(there))] = False
         for a, b in _edges(there):
             self._memory.madvise(_DISCARD, (first + a) * _PAGE, (b - a) * _PAGE)
 
