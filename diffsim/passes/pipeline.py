@@ -14,6 +14,7 @@ from diffsim.ir.nodes import Kernel
 from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
+from diffsim.passes.forms.equal_values import merge_equal_values
 from diffsim.passes.forms.interiors import split_interiors
 from diffsim.passes.forms.joined_ranges import join_ranges
 from diffsim.passes.forms.loop_order import order_loops
@@ -70,6 +71,12 @@ def _gather(
     )
 
 
+def _keep(kernel: Kernel) -> Kernel:
+    """Compute once what a lane would compute again; the operands of what is kept may be dead then."""
+    # The derivative of a sine is the cosine that the program has, too.
+    return keep_for_later_branches(keep_for_sweeps_back(merge_equal_values(kernel)))
+
+
 # Before reversal: the adjoint then meets no Gradient statement, reverses nothing that is dead, and finds
 # boxes where programs have nests.
 PREPARE: Stages = (
@@ -99,11 +106,7 @@ LOWER: Stages = (
     ("forward_clears", forward_clears),
     # After both, which know updates and not loads and stores in their place.
     ("scalar_replacement", replace_by_values),
-    # The operands of what is kept are dead in the later branch.
-    (
-        "dce",
-        lambda k: eliminate_dead_code(load_early(keep_for_later_branches(keep_for_sweeps_back(k)))),
-    ),
+    ("dce", lambda k: eliminate_dead_code(load_early(_keep(k)))),
     # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
     SPARSE[1],
     ("join_ranges", join_ranges),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ir.nodes import Atomic, For, Load, Store
+from diffsim.ir.nodes import Atomic, For, Let, Load, Store
 from diffsim.ir.traversal import blocks, statements
 from diffsim.passes import pipeline
 from tests.fuzz import repeated
@@ -245,3 +245,54 @@ def test_the_adjoint_of_an_unrolled_layer_adds_to_each_input_once(cpu, quick_cod
 def test_a_random_program():
     seed = 3
     assert repeated.verdict(repeated.make(seed), seed) == "right"
+
+
+def test_additions_that_other_lanes_may_meet_are_one(cpu, quick_code):
+    """Additions to elements of a gradient that a table chooses, and functions that the adjoint repeats."""
+    x, y = (
+        ds.field(ds.f64, shape=(N, 4), needs_grad=True),
+        ds.field(ds.f64, shape=N, needs_grad=True),
+    )
+    at = ds.field(ds.i32, shape=N)
+
+    @ds.kernel
+    def run():
+        for i in range(N):
+            k, m = at[i], at[N - 1 - i]
+            y[i] = x[k, 0] * x[m, 0] * x[k, 0] + x[m, 0] * ds.sin(x[k, 1]) * ds.cos(x[k, 1])
+
+    x.from_numpy(INITIAL / 8)
+    at.from_numpy(TABLE.astype("i4"))
+    run()
+    y.grad.from_numpy(np.arange(1.0, N + 1))
+    run.grad()
+    a, b = INITIAL[TABLE] / 8, INITIAL[TABLE[::-1]] / 8
+    up, expected = np.arange(1.0, N + 1), np.zeros((N, 4))
+    np.add.at(expected, (TABLE, 0), up * 2 * a[:, 0] * b[:, 0])
+    np.add.at(expected, (TABLE[::-1], 0), up * (a[:, 0] ** 2 + np.sin(2 * a[:, 1]) / 2))
+    np.add.at(expected, (TABLE, 1), up * b[:, 0] * np.cos(2 * a[:, 1]))
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-13)
+
+    made = pipeline.run(run._only(()).derivative.ir, pipeline.LOWER)
+    every = [s for task in made.tasks for s in statements(task.body)]
+    assert sum(isinstance(s, Atomic) and s.mem.name == "x.grad" for s in every) == 3
+    assert sum(isinstance(s, Let) and s.op.name in ("sin", "cos") for s in every) == 2
+
+
+def test_additions_stay_on_their_side_of_what_reads_them(cpu, quick_code):
+    """A kernel that adds to a gradient itself, loads from it, and adds again."""
+    x, at = ds.field(ds.f64, shape=N, needs_grad=True), ds.field(ds.i32, shape=N)
+    y, grad = ds.field(ds.f64, shape=N), x.grad
+    at.from_numpy(np.arange(N, dtype="i4")[::-1].copy())
+
+    @ds.kernel
+    def run():
+        for i in range(N):
+            k = at[i]
+            grad[k] += 1.0
+            y[i] = grad[k] + 0.0 * x[i]
+            grad[k] += 2.0
+
+    run()
+    np.testing.assert_array_equal(y.to_numpy(), np.ones(N))
+    np.testing.assert_array_equal(grad.to_numpy(), np.full(N, 3.0))

@@ -10,6 +10,9 @@ it is added first.
     %b = sqrt %s          ->      ... %a ...
     ... %b ...
 
+An adjoint repeats functions of the program, as the derivative of a sine is a cosine. So it is merged again on
+the way to machine code: functions of vectors have branches, and are no single values to LLVM.
+
 Legal within a block and those inside: equal are values by value numbering, and the derivative of a sum is the
 sum of derivatives. Loads are not looked at. Only of what takes long, so that other kernels stay as they are.
 """
@@ -72,8 +75,7 @@ class _Merging(Rewriter):
         self._available: dict[object, Value] = {}
 
     def task(self, t: Task) -> Task:
-        bounds, axes = self.block(t.bounds), self.fresh_all(t.axes)
-        return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
+        return t.replace(body=self.block(t.body))
 
     def block(self, b: Block) -> Block:
         # What a block computes is there in those inside, and ends with it.

@@ -10,6 +10,11 @@ access has become many instructions, or not at all where lanes are vectors.
     exclusive_add g[%i, 0], %d                %u = add %t, %d
                                               store g[%i, 0], %u
 
+Additions to a gradient that other lanes may touch, too, are summed, and made by one where the last one was:
+
+    atomic_add g[%k], %c                      %s = add %c, %d
+    atomic_add g[%k], %d                ->    atomic_add g[%k], %s
+
 An element that a task does not change is loaded once for all of a lane: blocks inside know what the blocks
 around them have loaded, and an element that a loop does not choose is loaded before the loop. LLVM does not
 find these where lanes are vectors, whose loads in branches and loops are under masks.
@@ -20,6 +25,8 @@ its loops.
 """
 
 from __future__ import annotations
+
+from collections.abc import Set
 
 from diffsim.ir.nodes import (
     Atomic,
@@ -49,16 +56,17 @@ Place = tuple[Bases, Shifts]
 
 def replace_by_values(kernel: Kernel) -> Kernel:
     """Return the kernel whose lanes load and update each element once, where nothing is in between."""
-    return kernel.replace(tasks=tuple([_task(t) for t in kernel.tasks]))
+    gradients = {m.grad for m in kernel.mems if m.grad is not None}
+    return kernel.replace(tasks=tuple([_task(t, gradients) for t in kernel.tasks]))
 
 
-def _task(task: Task) -> Task:
+def _task(task: Task, gradients: Set[Mem]) -> Task:
     places = _places(task) if task.axes else {}
     accessed = {(type(s), s.mem, place) for s, place in places.items()}
     loops = any(isinstance(s, (For, While)) for s in statements(task.body))
     if len(accessed) == len(places) and not loops:
         return task  # no element is accessed twice
-    return task.replace(body=_Replacement(task, places).block(task.body))
+    return task.replace(body=_Replacement(task, places, gradients).block(task.body))
 
 
 def _places(task: Task) -> dict[Access, Place]:
@@ -71,9 +79,13 @@ def _places(task: Task) -> dict[Access, Place]:
     return found
 
 
-def _is_sum(s: Stmt) -> bool:
-    """Whether a statement is a plain addition to an element that no other lane touches."""
-    if not isinstance(s, Atomic) or not s.exclusive or s.op != "add" or s.out is not None:
+def _is_sum(s: Atomic, gradients: Set[Mem]) -> bool:
+    """Whether additions to an element may go on in values.
+
+    Those of gradients, whose sums have no order that a program tells, and to elements that no other lane
+    touches: these are added up in their order.
+    """
+    if s.op != "add" or s.out is not None or not (s.exclusive or s.mem in gradients):
         return False
     t = s.mem.dtype.scalar
     # Narrow types are rounded at each update.
@@ -81,43 +93,57 @@ def _is_sum(s: Stmt) -> bool:
 
 
 class _Sums:
-    """Additions to one memory, with no other access of it in between; some of them are to one element."""
+    """Additions to one memory, with no other access of it in between; some of them are to one element.
 
-    def __init__(self, bases: Bases) -> None:
-        self.bases = bases
+    Attributes:
+        bases: of the elements, where a load before any of them is one before all.
+        exclusive: whether no other lane touches the elements.
+        last: the last addition to each element.
+        now: in the copy, index of each element, and what was loaded or added up.
+    """
+
+    def __init__(self, bases: Bases, exclusive: bool) -> None:
+        self.bases, self.exclusive = bases, exclusive
         self.additions: list[Atomic] = []
-        self.now: dict[Shifts, tuple[tuple[Value, ...], Value]] = {}
-        """In the copy: index and value of each element that was loaded."""
+        self.last: dict[Place, Atomic] = {}
+        self.now: dict[Place, tuple[tuple[Value, ...], Value]] = {}
+
+    def takes(self, s: Atomic, bases: Bases) -> bool:
+        """Whether an addition to the same memory may belong to these.
+
+        Those that are made by atomic ones change places freely. A plain one is a load and a store.
+        """
+        same = s.exclusive == self.exclusive
+        return same and (not s.exclusive or bases == self.bases)
 
 
-def _sums(block: Block, places: dict[Access, Place]) -> dict[Atomic, _Sums]:
+def _sums(block: Block, places: dict[Access, Place], gradients: Set[Mem]) -> dict[Atomic, _Sums]:
     """Return the additions of a block itself that can go on in values, each with those it belongs to."""
     every: list[_Sums] = []
     last: dict[Mem, _Sums] = {}
     for s in block.stmts:
-        if isinstance(s, Atomic) and s in places and _is_sum(s):
+        if isinstance(s, Atomic) and s in places and _is_sum(s, gradients):
             bases, _ = places[s]
-            if s.mem not in last or last[s.mem].bases != bases:
-                last[s.mem] = _Sums(bases)
+            if s.mem not in last or not last[s.mem].takes(s, bases):
+                last[s.mem] = _Sums(bases, s.exclusive)
                 every.append(last[s.mem])
             last[s.mem].additions.append(s)
+            last[s.mem].last[places[s]] = s
         elif not isinstance(s, Let):
             for x in statements(Block([s])):
                 if isinstance(x, (Load, Store, Atomic)):
                     last.pop(x.mem, None)
     return {
-        s: sums
-        for sums in every
-        if len({places[s] for s in sums.additions}) < len(sums.additions)
-        for s in sums.additions
+        s: sums for sums in every if len(sums.last) < len(sums.additions) for s in sums.additions
     }
 
 
 class _Replacement(Rewriter):
     """Copies a task's body, with what is known of memory at each place."""
 
-    def __init__(self, task: Task, places: dict[Access, Place]) -> None:
+    def __init__(self, task: Task, places: dict[Access, Place], gradients: Set[Mem]) -> None:
         super().__init__()
+        self.gradients = gradients
         self.task = task
         self.defs = task_definitions(task)
         self.elements = SteadyElements(task)
@@ -133,7 +159,7 @@ class _Replacement(Rewriter):
         # before, and a branch may not run.
         around, self.known = self.known, {}
         outside, extents = len(self.steady), self.elements.enter(b)
-        self.sums |= _sums(b, self.places)
+        self.sums |= _sums(b, self.places, self.gradients)
         copy = super().block(b)
         self.known, self.elements.extents = around, extents
         while len(self.steady) > outside:
@@ -206,17 +232,35 @@ class _Replacement(Rewriter):
         return [copy]
 
     def add(self, s: Atomic) -> list[Stmt]:
-        """Return what takes the place of an addition; all elements are stored where the last one was."""
+        """Return what takes the place of an addition."""
+        sums, place = self.sums[s], self.places[s]
+        if not sums.exclusive:
+            return self.add_up(s, sums, place)
         made: list[Stmt] = []
-        sums = self.sums[s]
-        t, mem, (_, shifts) = s.mem.dtype.scalar, self.mem(s.mem), self.places[s]
-        if shifts not in sums.now:
-            sums.now[shifts] = self.values(s.index), Value(t)
-            made.append(Load(sums.now[shifts][1], mem, sums.now[shifts][0], s.span))
-        index, old = sums.now[shifts]
+        t, mem = s.mem.dtype.scalar, self.mem(s.mem)
+        if place not in sums.now:
+            sums.now[place] = self.values(s.index), Value(t)
+            made.append(Load(sums.now[place][1], mem, sums.now[place][0], s.span))
+        index, old = sums.now[place]
         new = Value(t)
         made.append(Let(new, add, (old, self.value(s.value)), s.span))
-        sums.now[shifts] = index, new
+        sums.now[place] = index, new
+        # All elements are stored where the last one was.
         if s is sums.additions[-1]:
             made += [Store(mem, index, value, s.span) for index, value in sums.now.values()]
+        return made
+
+    def add_up(self, s: Atomic, sums: _Sums, place: Place) -> list[Stmt]:
+        """Return the sum with earlier additions to the element, and the addition of it if none follows."""
+        made: list[Stmt] = []
+        index, value = self.values(s.index), self.value(s.value)
+        if place in sums.now:
+            index, before = sums.now[place]
+            total = Value(s.mem.dtype.scalar)
+            made.append(Let(total, add, (before, value), s.span))
+            value = total
+        sums.now[place] = index, value
+        if s is sums.last[place]:
+            one = s.replace(mem=self.mem(s.mem), index=index, value=value)
+            made.append(one)
         return made
