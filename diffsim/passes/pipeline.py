@@ -159,6 +159,7 @@ def lower(*, debug: bool, deterministic: bool, vector_bits: int = 512) -> Stages
             k, is_gpu=False, has_masks=has_masks, in_order=deterministic
         )
     if not has_masks:
+        others["forward_clears"] = lambda k: forward_clears(k, has_masks=False)
         others["vectorize"] = lambda k: vectorize(k, vector_bits=vector_bits)
     stages = tuple((name, others.get(name, stage)) for name, stage in stages)
     # `vectorize` judges the task as it finally is, so it stays last.

@@ -1,4 +1,4 @@
-"""Stores of some lanes to neighbours in memory, where processors take long for a store under a mask.
+"""Stores and loads of some lanes, neighbours in memory, where processors take long for them under a mask.
 
 AVX-512 has masks. Before it there is an instruction for such a store, which takes AMD's processors twelve
 cycles, as much as all else in a short lane. Most blocks of lanes need none:
@@ -14,6 +14,10 @@ cycles, as much as all else in a short lane. Most blocks of lanes need none:
 That is legal since no lane changes what another one loads: `vectorize` has seen so before it lets lanes run
 side by side. The element exists, as it was loaded, and nobody else may write it meanwhile: who does so while
 a launch reads it would have a race without this, too.
+
+Before AVX-512 there are loads of some lanes for numbers of 32 and 64 bits alone. Of others, flags and half
+floats, LLVM loads one lane after the other, each behind a jump of its own. Where the elements of all lanes
+exist, whichever of them are at work, they are loaded as one vector (`may_load_all`).
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from diffsim.backends.llvm.lowering import FunctionLowering
-from diffsim.ir.nodes import Const
+from diffsim.ir.nodes import Const, Load, Value
 
 if TYPE_CHECKING:
     from diffsim.backends.simd.simd_values import SimdValues
@@ -130,3 +134,46 @@ def _masked(body: SimdValues, mem: Mem, kind: str, v: str, place: str) -> None:
 
 def _how(body: SimdValues, mem: Mem) -> str:
     return f"align {mem.dtype.scalar.bytes}{body.module.alias(mem)}"
+
+
+def may_load_all(body: SimdValues, s: Load) -> bool:
+    """Whether neighbours in memory are to be loaded for idle lanes, too; their numbers are of no use."""
+    mem = s.mem
+    # In a serial task the iterations of a loop take the place of lanes (`appends.py`).
+    if not body.task.axes:
+        return False
+    if mem.dtype.scalar.bits >= 32 or body.jit.vector_bits >= 512 or s in body.packed:
+        return False
+    if mem.kind != "field" or mem.shape is None or not mem.is_shaped or mem.place is not None:
+        return False
+    # A lane at work has the other indices, too, so these are inside.
+    own = [(i, n) for i, n in zip(s.index, mem.shape, strict=False) if i in body.divergent]
+    if len(s.index) != mem.rank or len(own) != 1:
+        return False
+    index, extent = own[0]
+    shift, ends = _shift(body, index), _ends(body)
+    return ends is not None and shift is not None and 0 <= ends[0] + shift <= extent - ends[1]
+
+
+def _ends(body: SimdValues) -> tuple[int, int] | None:
+    """Return the first lane along the last axis, and the number of lanes in whole blocks."""
+    lo, hi = body.task.bounds.yields[-2:]
+    if not isinstance(lo, Const) or not isinstance(hi, Const):
+        return None
+    first, end = int(lo.value), int(hi.value)
+    return first, -((first - end) // body.lanes) * body.lanes
+
+
+def _shift(body: SimdValues, i: Value) -> int | None:
+    """Return what is added to the number of the lane along the last axis; None: it is another index."""
+    lane = body.task.axes[-1]
+    if i is lane:
+        return 0
+    let = body.made_by.get(i)
+    if let is None or let.op.name not in ("add", "sub") or i.type.scalar.kind != "i":
+        return None
+    a, b = let.args
+    if let.op.name == "sub":
+        return -int(b.value) if a is lane and isinstance(b, Const) else None
+    a, b = (a, b) if a is lane else (b, a)
+    return int(b.value) if a is lane and isinstance(b, Const) else None

@@ -210,7 +210,8 @@ class SimdLowering(SimdValues):
         prefetch.emit_stream(self, s, at)
         t = s.mem.dtype.scalar
         if s.out in self.divergent:
-            self.names[s.out] = self.load_lanes(s.mem, at)
+            may_load_all = masked_stores.may_load_all(self, s)
+            self.names[s.out] = self.load_lanes(s.mem, at, may_load_all=may_load_all)
             if at.step == 1 and not at.vector and s not in self.packed:
                 masked_stores.note(self, s, at.base, self.mask)
             lane_offsets.load(self, s, at)

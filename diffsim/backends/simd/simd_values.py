@@ -311,7 +311,8 @@ class SimdValues(FunctionLowering):
 
     # ---- memory
 
-    def load_lanes(self, mem: Mem, at: Index) -> str:
+    def load_lanes(self, mem: Mem, at: Index, *, may_load_all: bool = False) -> str:
+        """Load a vector; `may_load_all`: idle lanes' elements exist, and loading them is cheaper."""
         t, alias = mem.dtype.scalar, self.module.alias(mem)
         m = memory_type(t)
         kind, mark = (
@@ -328,6 +329,11 @@ class SimdValues(FunctionLowering):
             if mem.kind == "scratch" or not self.mask:
                 # Aligned to a scalar only: a block begins wherever the box does.
                 raw = self.assign(f"load {kind}, ptr {at.base}, align {t.bytes}{alias}")
+            elif may_load_all:
+                raw = self.assign(f"load {kind}, ptr {at.base}, align {t.bytes}{alias}")
+                raw = self.assign(
+                    f"select {mask} {self.mask}, {kind} {raw}, {kind} zeroinitializer"
+                )
             else:
                 name = f"@llvm.masked.load.{mark}.p0"
                 self.module.declare(name, f"declare {kind} {name}(ptr, i32, {mask}, {kind})")

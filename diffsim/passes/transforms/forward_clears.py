@@ -16,13 +16,21 @@ it, if it is 0 on the other side and the branch has a clear, so that the two mee
     } else { yield 0.0 }                   }
     exclusive_add y.grad[%i], %v
 
+Before AVX-512 a store of some lanes takes long if nobody has loaded the elements
+(`backends/simd/masked_stores.py`). The lane added to these on either side, so it may load them on either:
+
+    if %c {                                %g = load y.grad[%i]
+      %g = load y.grad[%i]                 if %c {
+      store y.grad[%i], %v         ->        store y.grad[%i], %v
+    }                                      }
+
 Assumes that exclusive atomics are marked. Promises: the same gradients (a zero may have the other sign).
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from diffsim.ir.nodes import (
@@ -53,50 +61,81 @@ _ACCESSES = (Load, Store, Atomic)
 _FAR = 64  # statements behind a branch among which its additions are looked for
 
 
-def forward_clears(kernel: Kernel) -> Kernel:
-    """Return the kernel without clears of gradients that the same lane accumulates into next."""
+def forward_clears(kernel: Kernel, *, has_masks: bool = True) -> Kernel:
+    """Return the kernel without clears of gradients that the same lane accumulates into next.
+
+    Args:
+        kernel: the kernel.
+        has_masks: whether a store of some lanes takes no longer than one of all.
+    """
     defs = definitions(kernel)
-    tasks = tuple(_task(t, defs) for t in kernel.tasks)
+    tasks = tuple(map(_Clears(defs, has_masks).task, kernel.tasks))
     if all(a is b for a, b in zip(tasks, kernel.tasks, strict=True)):
         return kernel
     return kernel.replace(tasks=tasks)
 
 
-def _task(task: Task, defs: Definitions) -> Task:
-    """Return a task without pairs of a clear and an addition to the same element."""
-    if not any(map(_is_clear, statements(task.body))):
-        return task
-    body = _block(task.body, defs, frozenset())
-    return task if body is task.body else task.replace(body=body)
-
-
-def _block(block: Block, defs: Definitions, differing: _Differing) -> Block:
-    """Return a block, with those inside it, without such pairs.
+class _Clears:
+    """Removes clears in the tasks of a kernel.
 
     Args:
-        block: the block.
         defs: the op that computes each value.
-        differing: pairs of integers that differ where it runs.
+        has_masks: see `forward_clears`.
     """
-    stmts = _with_additions(list(block.stmts))
-    stmts = _forwarded([_inside(s, defs, differing) for s in stmts], defs, differing)
-    same = len(stmts) == len(block.stmts) and all(map(operator.is_, stmts, block.stmts))
-    return block if same else Block(stmts, block.yields)
 
+    def __init__(self, defs: Definitions, has_masks: bool) -> None:
+        self._definitions = defs
+        self._has_masks = has_masks
 
-def _inside(s: Stmt, defs: Definitions, differing: _Differing) -> Stmt:
-    """Return a statement whose blocks are without such pairs."""
-    if isinstance(s, If):
-        sides = [
-            _block(b, defs, differing.union(_told(s.cond, defs, holds=holds)))
-            for b, holds in ((s.then, True), (s.orelse, False))
-        ]
-        same = sides[0] is s.then and sides[1] is s.orelse
-        return s if same else s.replace(then=sides[0], orelse=sides[1])
-    if isinstance(s, (For, While)):
-        body = _block(s.body, defs, differing)
-        return s if body is s.body else s.replace(body=body)
-    return s
+    def task(self, task: Task) -> Task:
+        """Return a task without pairs of a clear and an addition to the same element."""
+        if not any(map(_is_clear, statements(task.body))):
+            return task
+        body = self._block(task.body, frozenset())
+        return task if body is task.body else task.replace(body=body)
+
+    def _block(self, block: Block, differing: _Differing) -> Block:
+        """Return a block, with those inside it, without such pairs.
+
+        Args:
+            block: the block.
+            differing: pairs of integers that differ where it runs.
+        """
+        extended = _with_additions(block.stmts)
+        inside = [self._inside(s, differing) for s in extended]
+        stmts = _forwarded(inside, self._definitions, differing)
+        if not self._has_masks:
+            accessed = {s: more for s, more in zip(inside, extended.values(), strict=True) if more}
+            stmts = [x for s in stmts for x in self._behind_loads(s, accessed.get(s), differing)]
+        same = len(stmts) == len(block.stmts) and all(map(operator.is_, stmts, block.stmts))
+        return block if same else Block(stmts, block.yields)
+
+    def _inside(self, s: Stmt, differing: _Differing) -> Stmt:
+        """Return a statement whose blocks are without such pairs."""
+        if isinstance(s, If):
+            then, orelse = (
+                self._block(b, d)
+                for b, d in zip((s.then, s.orelse), self._sides(s, differing), strict=True)
+            )
+            same = then is s.then and orelse is s.orelse
+            return s if same else s.replace(then=then, orelse=orelse)
+        if isinstance(s, (For, While)):
+            body = self._block(s.body, differing)
+            return s if body is s.body else s.replace(body=body)
+        return s
+
+    def _sides(self, s: If, differing: _Differing) -> list[_Differing]:
+        """Return the pairs that differ on each side of a branch."""
+        defs = self._definitions
+        return [differing.union(_told(s.cond, defs, holds=holds)) for holds in (True, False)]
+
+    def _behind_loads(
+        self, s: Stmt, accessed: list[Atomic] | None, differing: _Differing
+    ) -> list[Stmt]:
+        """Return a branch behind what it loads of elements that additions behind it have accessed."""
+        if not accessed or not isinstance(s, If):
+            return [s]
+        return _load_before(s, accessed, self._definitions, self._sides(s, differing))
 
 
 def _told(cond: Value, defs: Definitions, *, holds: bool) -> Iterator[frozenset[Value | None]]:
@@ -107,24 +146,26 @@ def _told(cond: Value, defs: Definitions, *, holds: bool) -> Iterator[frozenset[
             yield frozenset(let.args)
 
 
-def _with_additions(stmts: list[Stmt]) -> list[Stmt]:
-    """Return statements with additions in the branches before them that compute what is added, or nothing."""
-    if not any(isinstance(s, If) and s.outs and any(_clears(s)) for s in stmts):
-        return stmts
-    made: list[Stmt] = []
+def _with_additions(stmts: Sequence[Stmt]) -> dict[Stmt, list[Atomic]]:
+    """Return statements with additions in the branches before them that compute what is added, or nothing.
+
+    Each comes with the additions that were behind it.
+    """
+    made: dict[Stmt, list[Atomic]] = {}
     gone: set[Stmt] = set()
     for at, s in enumerate(stmts):
         if s in gone:
             continue
-        if isinstance(s, If) and s.outs:
+        moved: dict[Stmt, tuple[Atomic, bool]] = {}
+        if isinstance(s, If) and s.outs and any(_clears(s)):
             moved = _moved(s, stmts[at + 1 : at + 1 + _FAR])
             gone |= moved.keys()
             s = _extended(s, list(moved.values())) if moved else s
-        made.append(s)
+        made[s] = [x for x, _ in moved.values()]
     return made
 
 
-def _moved(s: If, after: list[Stmt]) -> dict[Stmt, tuple[Atomic, bool]]:
+def _moved(s: If, after: Sequence[Stmt]) -> dict[Stmt, tuple[Atomic, bool]]:
     """Return the additions after a branch that can be made in it, and on which side."""
     cleared = set(_clears(s))
     found: dict[Stmt, tuple[Atomic, bool]] = {}
@@ -205,6 +246,50 @@ def _forwarded(stmts: list[Stmt], defs: Definitions, differing: _Differing) -> l
         return stmts
     left = (changed.get(k, s) for k, s in enumerate(stmts))
     return [s for s in left if s is not None]
+
+
+def _load_before(
+    s: If,
+    accessed: Sequence[Atomic],
+    defs: Definitions,
+    differing: Sequence[_Differing],
+) -> list[Stmt]:
+    """Return a branch behind those loads of its sides that may be made on both.
+
+    Args:
+        s: the branch.
+        accessed: updates that were made behind it, at indices that are known before it.
+        defs: the op that computes each value.
+        differing: pairs of integers that differ on each side.
+    """
+    moved: list[Stmt] = []
+    sides = []
+    for block, apart in zip((s.then, s.orelse), differing, strict=True):
+        loads = _movable(block, accessed, defs, apart)
+        moved += loads.values()
+        sides.append(Block([x for x in block.stmts if x not in loads], block.yields))
+    return [*moved, s.replace(then=sides[0], orelse=sides[1])] if moved else [s]
+
+
+def _movable(
+    block: Block,
+    accessed: Sequence[Atomic],
+    defs: Definitions,
+    apart: _Differing,
+) -> dict[Stmt, Load]:
+    """Return the loads of a side that may be made before the branch, as they are there."""
+    lane = LaneAccesses(block.stmts, defs, apart)
+    stores = [x for x in block.stmts if isinstance(x, Store)]
+    found: dict[Stmt, Load] = {}
+    for k, x in enumerate(block.stmts):
+        if not isinstance(x, Load) or not any(lane.same_element(x, y) for y in stores):
+            continue
+        write = lane.next_access(x, 0, writing=True)
+        # The index of the update, as that of the load may be computed in the branch.
+        same = next((y for y in accessed if lane.same_element(x, y)), None)
+        if same is not None and (write is None or write > k):
+            found[x] = x.replace(index=same.index)
+    return found
 
 
 def _is_clear(s: Stmt) -> TypeGuard[Store]:
