@@ -74,7 +74,8 @@ def _gather(
 def _keep(kernel: Kernel) -> Kernel:
     """Compute once what a lane would compute again; the operands of what is kept may be dead then."""
     # The derivative of a sine is the cosine that the program has, too.
-    return keep_for_later_branches(keep_for_sweeps_back(merge_equal_values(kernel)))
+    once = merge_equal_values(kernel, only_functions=True)
+    return keep_for_later_branches(keep_for_sweeps_back(once))
 
 
 # Before reversal: the adjoint then meets no Gradient statement, reverses nothing that is dead, and finds

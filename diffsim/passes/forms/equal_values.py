@@ -10,8 +10,9 @@ it is added first.
     %b = sqrt %s          ->      ... %a ...
     ... %b ...
 
-An adjoint repeats functions of the program, as the derivative of a sine is a cosine. So it is merged again on
-the way to machine code: functions of vectors have branches, and are no single values to LLVM.
+An adjoint repeats functions of the program, as the derivative of a sine is a cosine. So functions are merged
+again on the way to machine code: those of vectors have branches, and are no single values to LLVM. Quotients
+and roots are; LLVM merges them with what they are computed of, so that all of a value is rounded in one way.
 
 Legal within a block and those inside: equal are values by value numbering, and the derivative of a sum is the
 sum of derivatives. Loads are not looked at. Only of what takes long, so that other kernels stay as they are.
@@ -58,19 +59,24 @@ class ValueNumbering:
         self._numbers[v] = number
 
 
-def merge_equal_values(kernel: Kernel) -> Kernel:
+def merge_equal_values(kernel: Kernel, *, only_functions: bool = False) -> Kernel:
     """Return the kernel that computes roots, quotients and functions once; itself, if it does already."""
-    work = _Merging()
+    work = _Merging(frozenset() if only_functions else _SLOW)
     tasks = tuple([work.task(t) for t in kernel.tasks])
     return kernel.replace(tasks=tasks) if work.found else kernel
 
 
 class _Merging(Rewriter):
-    """Copies tasks; `found` says whether a value was there twice."""
+    """Copies tasks; `found` says whether a value was there twice.
 
-    def __init__(self) -> None:
+    Args:
+        ops: the names of those that are merged, besides functions.
+    """
+
+    def __init__(self, ops: frozenset[str]) -> None:
         super().__init__()
         self.found = False
+        self._ops = ops
         self._values = ValueNumbering()
         self._available: dict[object, Value] = {}
 
@@ -96,7 +102,7 @@ class _Merging(Rewriter):
         if not isinstance(s, Let):
             return [self.copy(s)]
         number = self._values.let(s)
-        if s.op.name not in _SLOW and not isinstance(s.op.lowering, Math):
+        if s.op.name not in self._ops and not isinstance(s.op.lowering, Math):
             return [self.copy(s)]
         if number in self._available:
             self.found = True
