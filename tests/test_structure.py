@@ -55,7 +55,7 @@ MAY_IMPORT = {
 ROOMS = """
     ir ir/ops
     lang/text lang/host lang/types lang/frontend lang/builtins lang
-    passes/analysis passes/sparse passes/transforms passes/vectors passes/forms passes/kept
+    passes/analysis passes/sparse passes/transforms passes/vectors passes/forms passes/neighbours passes/kept
     passes/autodiff passes/tangent
     passes/instrument passes
     backends/native backends/llvm backends/simd backends/simt backends/cpu backends/cuda backends

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diffsim.ir.nodes import Kernel
+from diffsim.ir.nodes import Kernel, Task
 from diffsim.ir.verifier import verify
 from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.forms.equal_values import merge_equal_values
-from diffsim.passes.forms.interiors import split_interiors
 from diffsim.passes.forms.joined_ranges import join_ranges
 from diffsim.passes.forms.loop_order import order_loops
 from diffsim.passes.forms.merged_nests import merge_nests
@@ -26,6 +25,9 @@ from diffsim.passes.forms.zero_factors import without_zero_factors
 from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.kept.branches import keep_for_later_branches
 from diffsim.passes.kept.sweeps import keep_for_sweeps_back
+from diffsim.passes.neighbours.interiors import split_interiors
+from diffsim.passes.neighbours.scatter_to_gather import scatter_to_gather
+from diffsim.passes.neighbours.torus_gathers import gather_on_torus
 from diffsim.passes.sparse.activation import activate_stores, expand_activations
 from diffsim.passes.sparse.compaction import compact_loops
 from diffsim.passes.transforms.dce import eliminate_dead_code
@@ -37,7 +39,6 @@ from diffsim.passes.transforms.ordered_updates import order_updates
 from diffsim.passes.transforms.privatize import privatize
 from diffsim.passes.transforms.reductions import hoist_reductions
 from diffsim.passes.transforms.scalarize import scalarize
-from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from diffsim.passes.transforms.seams import find_seams
 from diffsim.passes.transforms.sink_stores import sink_stores
 from diffsim.passes.vectors.early_loads import load_early
@@ -55,18 +56,21 @@ def _gather(
     """Scatter to gather, in the interior of boxes too, and eliminate what is no longer needed."""
     # A GPU's threads take remainders at no cost, and each part is a launch: only atomics cost more.
     kernel = inline_bodies(kernel)
+    # What is scattered in a fixed order is noted first, which takes longer than any function.
+    spare = not is_gpu and not in_order
+    torus: frozenset[Task] = frozenset()
     # Threads of a GPU are no vectors.
     if not is_gpu:
         kernel = mirror_windows(relative_windows(kernel))
-    kernel, rims = split_interiors(kernel, only_updates=is_gpu, has_masks=has_masks)
+        kernel, torus = gather_on_torus(kernel, spare=spare, has_masks=has_masks)
+    kernel, rims = split_interiors(kernel, only_updates=is_gpu, has_masks=has_masks, done=torus)
     return eliminate_dead_code(
         scatter_to_gather(
             kernel,
             allow_lag=not is_gpu,
             colors=not is_gpu,
-            rims=rims,
-            # What is scattered in a fixed order is noted first, which takes longer than any function.
-            spare=not is_gpu and not in_order,
+            rims=rims | torus,
+            spare=spare,
         )
     )
 

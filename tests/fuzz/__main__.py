@@ -69,6 +69,7 @@ from tests.fuzz import (
     sweeps,
     tangents,
     tensors,
+    torus,
     warm,
     wide,
     windows,
@@ -155,6 +156,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return exchanges.make(seed), [
             ("exchanges", functools.partial(exchanges.verdict, seed=seed))
         ]
+    if seed % 64 == 44:
+        return torus.make(seed), [("torus", functools.partial(torus.verdict, seed=seed))]
     if seed % 32 == 19:
         return gathers.make(seed), [("gathers", functools.partial(gathers.verdict, seed=seed))]
     if seed % 32 == 27:

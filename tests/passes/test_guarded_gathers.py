@@ -20,7 +20,7 @@ from diffsim.passes import pipeline
 from diffsim.passes.analysis import guarded_updates
 from diffsim.passes.analysis.affine import number, task_definitions, truth
 from diffsim.passes.analysis.guarded_updates import additions, updates_of
-from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
+from diffsim.passes.neighbours.scatter_to_gather import scatter_to_gather
 from tests.support.source import make
 
 N = 6

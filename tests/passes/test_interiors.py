@@ -10,8 +10,8 @@ from diffsim.ir.traversal import statements
 from diffsim.ir.verifier import verify
 from diffsim.passes import pipeline
 from diffsim.passes.analysis.affine import number
-from diffsim.passes.forms.interiors import _between, _changes, split_interiors
-from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
+from diffsim.passes.neighbours.interiors import _between, _changes, split_interiors
+from diffsim.passes.neighbours.scatter_to_gather import scatter_to_gather
 from tests.support.source import make
 
 H, W = 20, 24

@@ -1,7 +1,7 @@
 """A task whose chunks trail those of the task before it, on the CPU (a form of loop fusion).
 
 The adjoint of a stencil gathers from a gradient and then clears it
-(`passes/transforms/scatter_to_gather.py`). Done after all of the gathering, the clearing fetches the whole
+(`passes/neighbours/scatter_to_gather.py`). Done after all of the gathering, the clearing fetches the whole
 field once more; here each chunk clears what it has just read:
 
     rows      . . . . . . . | . . . . . . . | . . . . . .

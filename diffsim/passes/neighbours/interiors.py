@@ -69,7 +69,11 @@ _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
 def split_interiors(
-    kernel: Kernel, *, only_updates: bool = False, has_masks: bool = True
+    kernel: Kernel,
+    *,
+    only_updates: bool = False,
+    has_masks: bool = True,
+    done: frozenset[Task] = frozenset(),
 ) -> tuple[Kernel, frozenset[Task]]:
     """Return the kernel with interiors and rims where neighbours at faces are elsewhere, and these rims.
 
@@ -77,9 +81,12 @@ def split_interiors(
         kernel: any kernel.
         only_updates: whether to split only where indices of atomic updates become simpler.
         has_masks: whether loads of some lanes cost no more than those of all.
+        done: tasks that stay as they are.
     """
     parts = [
-        _parts(task, only_updates=only_updates, guards=not has_masks and not only_updates)
+        [task]
+        if task in done
+        else parts_of(task, only_updates=only_updates, guards=not has_masks and not only_updates)
         for task in kernel.tasks
     ]
     rims = frozenset(t for _, *others in parts for t in others)
@@ -87,7 +94,7 @@ def split_interiors(
     return kernel.replace(tasks=tasks) if rims else kernel, rims
 
 
-def _parts(task: Task, *, only_updates: bool, guards: bool) -> list[Task]:
+def parts_of(task: Task, *, only_updates: bool = False, guards: bool) -> list[Task]:
     """Return the task itself, or its interior and rims; `guards`: also to free loads of their branches."""
     whole = _box(task)
     if whole is None or not _may_be_split(task):
@@ -157,7 +164,7 @@ def _cuts(task: Task, axis: Value, lanes: Range, defs: Definitions) -> Iterator[
             continue
         name, (a, b) = s.op.name, s.args
         if name == "mod":
-            base, shift = _modulo(a, b, defs)
+            base, shift = up_to_periods(a, b, defs)
         else:
             if is_face(offset_of(a, defs)):
                 name, a, b = _MIRRORED.get(name, name), b, a
@@ -167,7 +174,7 @@ def _cuts(task: Task, axis: Value, lanes: Range, defs: Definitions) -> Iterator[
             yield from _changes(name, face, shift, lanes)
 
 
-def _modulo(v: Value, n: Value, defs: Definitions) -> Offset:
+def up_to_periods(v: Value, n: Value, defs: Definitions) -> Offset:
     """Return a value as base + constant, up to multiples of a launch-wide value n: `i - 1 + n` is i - 1."""
     base, shift = offset_of(v, defs)
     while isinstance(n, (Arg, Dim)) and base is not None and (let := defs.get(base)) is not None:
@@ -347,7 +354,7 @@ class _Fold(KnownBranches):
             if one[1][1] // period[1] != turns:
                 return self.one_turn(*offset_of(v, self.defs), n)
             return v - turns * period[1] if turns else v
-        base, shift = _modulo(v, n, self.defs)
+        base, shift = up_to_periods(v, n, self.defs)
         if base not in self.ranges or base.type.scalar is not v.type.scalar or period[1]:
             return None
         first, last = (shifted(end, shift) for end in self.ranges[base])

@@ -84,8 +84,8 @@ from diffsim.passes.analysis.regions import Region, RegionMap, disjoint, region_
 _MOST_PAIRS = 64
 """Accesses of a sweep in colours that the dependence test is asked about."""
 
-_Member = tuple[tuple[int, ...], Update]
-_Term = tuple[Value, Value | None]
+Member = tuple[tuple[int, ...], Update]
+Term = tuple[Value, Value | None]
 """The value a lane adds, and whether it does; None: it certainly does, or the element exists anyway."""
 _MOST_WORK = 600  # scalar statements of one rewritten loop body
 
@@ -110,12 +110,12 @@ def scatter_to_gather(
     """
     tasks: list[Task] = []
     for task in kernel.tasks:
-        one = _Rewriter(kernel, task, colors=colors, spare=spare)
+        one = TaskGather(kernel, task, colors=colors, spare=spare)
         tasks += [task] if task in rims else one.tasks(allow_lag=allow_lag)
     return kernel.replace(tasks=tuple(tasks))
 
 
-class _Rewriter:
+class TaskGather:
     """Rewrites one task.
 
     Attributes:
@@ -142,25 +142,9 @@ class _Rewriter:
     def tasks(self, *, allow_lag: bool) -> list[Task]:
         """Return the task itself, or the tasks that replace it."""
         task = self.task
-        # The lanes of inactive elements do not run, and so could gather nothing.
-        if not task.axes or task.reductions or task.active is not None:
+        inside = self.looked_at()
+        if inside is None:
             return [task]
-        inside = list(statements(task.body))
-        if not any(isinstance(s, Atomic) for s in inside):
-            return [task]
-        # Values are computed once for each neighbour: checks would report and prints would print that
-        # often.
-        if any(isinstance(s, (Check, Print, Alloca)) for s in inside):
-            return [task]
-        self.defs = {s.out: s for s in inside if isinstance(s, Let)}
-        self.faces = faces_of(task)
-        for n, s in enumerate(task.body.stmts):
-            computes = values_alone(s)
-            self.order[s] = self.order[computes] = n
-            for v in outs(s):
-                self.defined[v] = computes
-        self.count(task.body)
-        self.writes = self.first_writes(inside)
         made: list[Task] = []
         gathered: set[Stmt] = set()
         for group, members in self.groups().items():
@@ -183,6 +167,30 @@ class _Rewriter:
         lag = self.lag(group, members, left) if allow_lag else None
         return [*made, task.replace(body=Block(left), lag=lag)]
 
+    def looked_at(self) -> list[Stmt] | None:
+        """Look at the task, and return its statements; None: nothing of it can be gathered."""
+        task = self.task
+        # The lanes of inactive elements do not run, and so could gather nothing.
+        if not task.axes or task.reductions or task.active is not None:
+            return None
+        inside = list(statements(task.body))
+        if not any(isinstance(s, Atomic) for s in inside):
+            return None
+        # Values are computed once for each neighbour: checks would report and prints would print that
+        # often.
+        if any(isinstance(s, (Check, Print, Alloca)) for s in inside):
+            return None
+        self.defs = {s.out: s for s in inside if isinstance(s, Let)}
+        self.faces = faces_of(task)
+        for n, s in enumerate(task.body.stmts):
+            computes = values_alone(s)
+            self.order[s] = self.order[computes] = n
+            for v in outs(s):
+                self.defined[v] = computes
+        self.count(task.body)
+        self.writes = self.first_writes(inside)
+        return inside
+
     def count(self, block: Block) -> None:
         """Number the statements that run once in a lane, in the order of the text."""
         for s in block.stmts:
@@ -191,7 +199,7 @@ class _Rewriter:
                 self.count(s.then)
                 self.count(s.orelse)
 
-    def lag(self, group: Group, members: list[_Member], left: list[Stmt]) -> int | None:
+    def lag(self, group: Group, members: list[Member], left: list[Stmt]) -> int | None:
         """Return how far apart along the first axis a gathered sum and a clear of its inputs may be.
 
         None unless `left` only clears elements of the lane's own: then a lane may clear as soon as the sums
@@ -242,27 +250,33 @@ class _Rewriter:
         """Whether two accesses to one memory certainly touch different elements."""
         return disjoint(region_of(a, self.defs), region_of(b, self.defs))
 
-    def groups(self) -> dict[Group, list[_Member]]:
+    def groups(self) -> dict[Group, list[Member]]:
         """Return the additions that may be gathered, by what they have in common."""
-        placed = {
-            s: at
-            for s in additions(self.task.body)
-            if (at := place_of(s, self.task, self.defs)) is not None
-        }
+        placed = {s: at for s in additions(self.task.body) if (at := self.place(s)) is not None}
         shifts: dict[Group, set[tuple[int, ...]]] = {}
         for group, shift in placed.values():
             shifts.setdefault(group, set()).add(shift)
         # With one shift each element has one adding lane, and the update is exclusive without any rewriting.
         wanted = {s for s, (group, _) in placed.items() if len(shifts[group]) > 1}
-        found: dict[Group, list[_Member]] = {}
-        for update in updates_of(self.task.body, wanted):
+        found: dict[Group, list[Member]] = {}
+        for update in self.updates(wanted):
+            group, shift = placed[update.stmt]
+            found.setdefault(group, []).append((shift, update))
+        return found
+
+    def place(self, s: Atomic) -> tuple[Group, tuple[int, ...]] | None:
+        """Return the group of an addition and its shift along the axes; None: it is in no group."""
+        return place_of(s, self.task, self.defs)
+
+    def updates(self, wanted: set[Atomic]) -> list[Update]:
+        """Return these additions, with values that can be computed at the top of the body."""
+        found = updates_of(self.task.body, wanted)
+        for update in found:
             if update.computes is not None:
                 # As if it stood in the body where the branch does.
                 self.order[update.computes] = self.order[update.top]
                 for v in update.computes.outs:
                     self.defined[v] = update.computes
-            group, shift = placed[update.stmt]
-            found.setdefault(group, []).append((shift, update))
         return found
 
     def first_writes(self, inside: list[Stmt]) -> dict[Mem, RegionMap[int]]:
@@ -276,7 +290,7 @@ class _Rewriter:
                 first[region] = min(first.get(region, number), number)
         return {mem: RegionMap(first.items()) for mem, first in found.items()}
 
-    def is_legal_and_cheap(self, group: Group, members: list[_Member]) -> bool:
+    def is_legal_and_cheap(self, group: Group, members: list[Member]) -> bool:
         """Whether the values can be computed by the element, at little cost."""
         # Bounds are evaluated anew for each task made here; those that load from memory might differ.
         if self.faces is None:
@@ -303,7 +317,7 @@ class _Rewriter:
         again = sum(slow) - max(slow)
         return not self.spare or again <= sum(size_of(s.value.type) for _, s in members)
 
-    def is_added_to_only(self, group: Group, members: list[_Member], inside: list[Stmt]) -> bool:
+    def is_added_to_only(self, group: Group, members: list[Member], inside: list[Stmt]) -> bool:
         """Whether the task does nothing but additions to what the group adds to.
 
         Lanes that add in branches need not meet, so one may read what it adds to.
@@ -321,7 +335,7 @@ class _Rewriter:
                 return False
         return True
 
-    def never_meet(self, s: Access, members: list[_Member]) -> bool:
+    def never_meet(self, s: Access, members: list[Member]) -> bool:
         """Whether the lanes of a sweep in colours add to no element that any lane accesses so."""
         if not self.colors or not self.are_of_one_color(members):
             return False
@@ -331,7 +345,7 @@ class _Rewriter:
             found[s] = few and all(distances(self.task, s, u.stmt).never for _, u in members)
         return found[s]
 
-    def are_of_one_color(self, members: list[_Member]) -> bool:
+    def are_of_one_color(self, members: list[Member]) -> bool:
         """Whether all lanes that add to an element do so under one condition, such as `(i + j) % 2 == c`."""
         forms, axes = affine_forms(self.task), self.task.axes
         found = {
@@ -340,7 +354,7 @@ class _Rewriter:
         }
         return len(found) == 1 and None not in found
 
-    def unwritten(self, load: Load, target: Region, group: Group, members: list[_Member]) -> bool:
+    def unwritten(self, load: Load, target: Region, group: Group, members: list[Member]) -> bool:
         """Whether a load finds the same before the task as in its own lane."""
         region = region_of(load, self.defs)
         # The sums are being made there: a neighbour's load would see some of them.
@@ -370,7 +384,7 @@ class _Rewriter:
 
     # ---- rewriting
 
-    def rewrite(self, group: Group, members: list[_Member]) -> list[Task]:
+    def rewrite(self, group: Group, members: list[Member]) -> list[Task]:
         """Return a task for the elements with all neighbours, and two for the ends of each axis."""
         # The box of lanes a..b adds to elements a + low .. b + high. Elements in a + high .. b + low
         # have all neighbours and need no conditions, which lets LLVM vectorize that loop. The rest is
@@ -391,7 +405,7 @@ class _Rewriter:
     def one(
         self,
         group: Group,
-        members: list[_Member],
+        members: list[Member],
         kinds: list[str],
         low: list[int],
         high: list[int],
@@ -449,7 +463,7 @@ class _Rewriter:
         return task.replace(axes=axes, bounds=box, body=Block(stmts))
 
     def own_index(
-        self, group: Group, members: list[_Member], axes: tuple[Value, ...]
+        self, group: Group, members: list[Member], axes: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """Emit the index of the element that a lane gathers for."""
         index = list(members[0][1].stmt.index)
@@ -462,7 +476,7 @@ class _Rewriter:
     def add_in_one_color(
         self,
         group: Group,
-        members: list[_Member],
+        members: list[Member],
         axes: tuple[Value, ...],
         low: list[int],
         high: list[int],
@@ -513,7 +527,7 @@ class _Rewriter:
                 found[axis] = first, last
         return found
 
-    def add_up(self, mem: Mem, index: tuple[Value, ...], terms: list[_Term]) -> None:
+    def add_up(self, mem: Mem, index: tuple[Value, ...], terms: list[Term]) -> None:
         """Emit the sum of the terms into an element, if any of them is made."""
         b = self.builder
         total, some = terms[0]
@@ -534,7 +548,7 @@ class _Rewriter:
             return Const(v.type, shift)
         return self.builder.cast(base, v.type.scalar) + shift if shift else base
 
-    def copy_slice(self, u: Update, lanes: tuple[Value, ...], ranges: Ranges) -> _Term:
+    def copy_slice(self, u: Update, lanes: tuple[Value, ...], ranges: Ranges) -> Term:
         """Emit what the lane with these indices, which are in these ranges, adds."""
         env = dict(zip(self.task.axes, lanes, strict=True))
         copy = KnownBranches(env, self.defs, ranges)
@@ -545,7 +559,7 @@ class _Rewriter:
 
     def guarded(
         self, u: Update, lanes: tuple[Value, ...], limits: list[Value], *, flagged: bool
-    ) -> _Term:
+    ) -> Term:
         """Emit what that lane adds if it exists, else 0; `flagged`: and whether it does."""
         b = self.builder
         exists: Value | None = None
