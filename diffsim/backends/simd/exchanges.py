@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from diffsim.backends.llvm.private_copy import PrivateCopy
-from diffsim.backends.simd import masked_stores
+from diffsim.backends.simd import masked_accesses
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Atomic, Const, Load, Value
 from diffsim.ir.schedules import Access
@@ -95,7 +95,7 @@ def load(body: SimdValues, s: Load) -> str:
     found, t = find_place(body, s), s.mem.dtype.scalar
     with _elements_at_work(body, t, found):
         raw = body.load_lanes(s.mem, found.at)
-        masked_stores.note(body, s, found.at.base, body.mask, exchanged=True)
+        masked_accesses.note(body, s, found.at.base, body.mask, exchanged=True)
     return _permuted(body, t, raw, found.places)
 
 
@@ -103,7 +103,7 @@ def store(body: SimdValues, s: Access, v: str) -> None:
     """Emit the store of a vector, or its combination with what is there."""
     found, t = find_place(body, s), s.mem.dtype.scalar
     v = _permuted(body, t, v, found.places)
-    accessed = masked_stores.accessed_under(body, s)
+    accessed = masked_accesses.accessed_under(body, s)
     with _elements_at_work(body, t, found), body.vector_ops():
         if isinstance(s, Atomic):
             v = body.combine(s.op, t, body.load_lanes(s.mem, found.at), v)

@@ -41,7 +41,7 @@ from diffsim.backends.simd import (
     lane_loops,
     lane_offsets,
     lookups,
-    masked_stores,
+    masked_accesses,
     neighbours,
     prefetch,
 )
@@ -177,7 +177,7 @@ class SimdLowering(SimdValues):
                 self.store(s.mem, at.base, self.name(s.value))
             else:
                 with self.vector_ops():
-                    accessed = masked_stores.accessed_under(self, s)
+                    accessed = masked_accesses.accessed_under(self, s)
                     self.store_lanes(s.mem, at, self.name(s.value), accessed)
         elif isinstance(s, For) and s in self.task.by_lane:
             lane_loops.lower(self, s)
@@ -210,10 +210,10 @@ class SimdLowering(SimdValues):
         prefetch.emit_stream(self, s, at)
         t = s.mem.dtype.scalar
         if s.out in self.divergent:
-            may_load_all = masked_stores.may_load_all(self, s)
+            may_load_all = masked_accesses.may_load_all(self, s)
             self.names[s.out] = self.load_lanes(s.mem, at, may_load_all=may_load_all)
             if at.step == 1 and not at.vector and s not in self.packed:
-                masked_stores.note(self, s, at.base, self.mask)
+                masked_accesses.note(self, s, at.base, self.mask)
             lane_offsets.load(self, s, at)
             return
         raw = self.assign(f"load {memory_type(t)}, ptr {at.base}{self.module.alias(s.mem)}")
@@ -244,7 +244,7 @@ class SimdLowering(SimdValues):
         elif plain and (apart or (s.exclusive and not same)):
             with self.vector_ops():
                 old = self.load_lanes(s.mem, at)
-                accessed = masked_stores.accessed_under(self, s)
+                accessed = masked_accesses.accessed_under(self, s)
                 self.store_lanes(s.mem, at, self.combine(s.op, t, old, v), accessed)
         # One element for all lanes: one update with the sum of the active ones.
         elif same and s.op == "add":

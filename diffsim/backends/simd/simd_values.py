@@ -16,7 +16,7 @@ from diffsim.backends.llvm.module import Module, memory_type, number
 from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
-from diffsim.backends.simd import libm, masked_stores
+from diffsim.backends.simd import libm, masked_accesses
 from diffsim.ir.nodes import LEAVES, Const, Load, Mem, Task, Value
 from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.types import ScalarType
@@ -67,7 +67,7 @@ class SimdValues(FunctionLowering):
         self.mask = ""
         self.kept: frozenset[Mem] = frozenset()
         """Scratch whose elements must stay as they are where a lane is not at work."""
-        self.loaded: list[dict[masked_stores.Key, masked_stores.Loaded]] = [{}]
+        self.loaded: list[dict[masked_accesses.Key, masked_accesses.Loaded]] = [{}]
         """For each block around: the neighbours in memory that it has loaded."""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False
@@ -358,7 +358,7 @@ class SimdValues(FunctionLowering):
         """Store a vector; where lanes write to one element, the highest lane wins.
 
         This is how `llvm.masked.scatter` orders overlapping addresses (LLVM LangRef), and a serial loop.
-        `accessed`: see `masked_stores.store`.
+        `accessed`: see `masked_accesses.store`.
         """
         t, alias = mem.dtype.scalar, self.module.alias(mem)
         m = memory_type(t)
@@ -371,12 +371,12 @@ class SimdValues(FunctionLowering):
             v = self.assign(f"zext {mask} {v} to {kind}")
         if at.step == 1 and not at.vector:
             if mem in self.kept and self.mask:
-                masked_stores.store(self, mem, kind, v, at.base, "")
+                masked_accesses.store(self, mem, kind, v, at.base, "")
                 return
             if mem.kind == "scratch" or not self.mask:
                 self.emit(f"store {kind} {v}, ptr {at.base}, align {t.bytes}{alias}")
                 return
-            masked_stores.store(self, mem, kind, v, at.base, accessed)
+            masked_accesses.store(self, mem, kind, v, at.base, accessed)
             return
         pointers, many = self.pointers_of(mem, at), self.vector("ptr")
         name = f"@llvm.masked.scatter.{mark}.v{self.lanes}p0"

@@ -17,7 +17,7 @@ it, if it is 0 on the other side and the branch has a clear, so that the two mee
     exclusive_add y.grad[%i], %v
 
 Before AVX-512 a store of some lanes takes long if nobody has loaded the elements
-(`backends/simd/masked_stores.py`). The lane added to these on either side, so it may load them on either:
+(`backends/simd/masked_accesses.py`). The lane added to these on either side, so it may load them on either:
 
     if %c {                                %g = load y.grad[%i]
       %g = load y.grad[%i]                 if %c {

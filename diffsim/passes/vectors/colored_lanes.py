@@ -7,7 +7,7 @@
 
 Sweeps of Gauss and Seidel in colours are such tasks, and so are their adjoints. Vectors of neighbours would
 need a store of some lanes, which takes AMD's processors twelve cycles before AVX-512
-(`backends/simd/masked_stores.py`): without vectors, and without asking each lane, they take half the time.
+(`backends/simd/masked_accesses.py`): without vectors, and without asking each lane, they take half the time.
 
 For lanes that do nothing unless an affine form of their indices has a remainder modulo a power of two, which
 is known before the row starts. Not where a lane writes other elements than its own along the row: the next

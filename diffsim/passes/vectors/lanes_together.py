@@ -40,7 +40,7 @@ def may_run_together(task: Task, *, has_masks: bool) -> bool:
 
 
 def _stores_some_lanes(task: Task, found: list[Stmt]) -> bool:
-    """Whether lanes that are idle may write back what they have loaded (`simd/masked_stores.py`).
+    """Whether lanes that are idle may write back what they have loaded (`simd/masked_accesses.py`).
 
     Another thread may have stored that element meanwhile, if a lane of another row does.
     """
