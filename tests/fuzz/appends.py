@@ -7,6 +7,7 @@ so is what lies behind the last element of each list.
 """
 
 import linecache
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -182,9 +183,4 @@ def verdict(text, seed):
         deterministic=how.random() < 0.2,
         debug=how.random() < 0.1,
     )
-    try:
-        found = results(text, seed, arch=ds.cpu, **options)
-        exact = results(text, seed, arch=ds.python)
-    except ds.errors.DiffsimError as error:
-        return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
-    return bits.verdict(found, exact, options)
+    return bits.against_interpreter(partial(results, text, seed), options, may_refuse=True)

@@ -6,6 +6,7 @@ compute (and their gradient) is compared bit by bit with the interpreter, which 
 """
 
 import linecache
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -205,11 +206,7 @@ def verdict(text, seed):
     if how.random() < 0.3:
         long_blocks._LONG, long_blocks._STRETCH = 4, 2
     try:
-        found = results(text, seed, arch=ds.cpu, **options)
-        exact = results(text, seed, arch=ds.python)
-    except ds.errors.DiffsimError as error:
-        return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
+        return bits.against_interpreter(partial(results, text, seed), options, may_refuse=True)
     finally:
         vectorize._ALWAYS = always
         long_blocks._LONG, long_blocks._STRETCH = usual, stretch
-    return bits.verdict(found, exact, options)

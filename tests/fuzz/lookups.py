@@ -7,6 +7,7 @@ interpreter.
 """
 
 import linecache
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -130,9 +131,4 @@ def verdict(text, seed):
     file = f"<lookups {seed}>"
     linecache.cache[file] = len(text), None, text.splitlines(True), file
     options = dict(cpu_max_num_threads=Random(seed + 1).choice([1, 1, 3]))
-    try:
-        found = results(text, seed, arch=ds.cpu, **options)
-        exact = results(text, seed, arch=ds.python)
-    except ds.errors.DiffsimError as error:
-        return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
-    return bits.verdict(found, exact, options)
+    return bits.against_interpreter(partial(results, text, seed), options, may_refuse=True)

@@ -7,6 +7,7 @@ bit with the interpreter. Where lanes see what others of their row store, in one
 """
 
 import linecache
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -122,10 +123,6 @@ def verdict(text, seed):
         options["cpu_max_num_threads"] = 1
     always, vectorize._ALWAYS = vectorize._ALWAYS, how.random() < 0.6
     try:
-        found = results(text, seed, arch=ds.cpu, **options)
-        exact = results(text, seed, arch=ds.python)
-    except ds.errors.DiffsimError as error:
-        return f"crash: {error}"
+        return bits.against_interpreter(partial(results, text, seed), options)
     finally:
         vectorize._ALWAYS = always
-    return bits.verdict(found, exact, options)

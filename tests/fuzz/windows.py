@@ -104,9 +104,6 @@ def verdict(text, seed):
     """The verdict on a program: "right", "refused", or what is wrong."""
     how = Random(seed + 1)
     options = dict(cpu_max_num_threads=how.choice([1, 1, 3]), deterministic=how.random() < 0.2)
-    try:
-        found = results(text, seed, arch=ds.cpu, **options)
-        exact = results(text, seed, arch=ds.python)
-    except ds.errors.DiffsimError as error:
-        return "refused" if isinstance(error, ds.errors.AutodiffError) else f"crash: {error}"
-    return bits.verdict(found, exact, options)
+    return bits.against_interpreter(
+        functools.partial(results, text, seed), options, may_refuse=True
+    )
