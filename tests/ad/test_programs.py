@@ -73,3 +73,9 @@ def test_a_wrong_gradient_is_found_and_made_small(monkeypatch):
     small = shrink(text, wrong)
     assert wrong(small)
     assert len(small) < len(text) / 2
+
+
+def test_programs_of_steps_lose_line_after_line():
+    assert (
+        shrink("dense(ds.i, 2).\nloop x\nclear y\ntotal x\n", lambda t: "clear" in t) == "clear y\n"
+    )

@@ -26,6 +26,7 @@ from tests.fuzz import (
     bridges,
     by_hand,
     captured,
+    clears,
     complex_steps,
     components,
     conditions,
@@ -211,6 +212,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         ]
     if seed % 64 == 38:
         return numbering.make(seed), [("numbering", numbering.verdict)]
+    if seed % 128 == 6:
+        return clears.make(seed), [("clears", functools.partial(clears.verdict, seed=seed))]
     if seed % 8 == 6:
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
     if seed % 16 == 10:

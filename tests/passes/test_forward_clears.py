@@ -7,6 +7,7 @@ import diffsim as ds
 from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.traversal import statements
 from diffsim.passes import pipeline
+from tests.fuzz import clears
 from tests.support.source import make
 
 
@@ -259,3 +260,10 @@ def test_an_addition_in_between_stays_behind_what_it_finds(cpu):
         total()
     factor = np.where(weights % 2, 2.0, 1.0)
     np.testing.assert_allclose(z.grad.to_numpy(), weights * (2 * factor**2 * start + 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_kernels(seed):
+    """Loads, clears and additions in any order; `make fuzz` makes as many as there is time for."""
+    text = clears.make(seed)
+    assert clears.verdict(text, seed) == "right", text
