@@ -151,7 +151,10 @@ def find_code(kernel: Kernel, backend: Backend) -> KeptCode | None:
     if kept is None:
         return None
     lowered, code, name = kept
-    image = None if session.cache is None else session.cache.get(name)
+    if session.cache is not None:
+        image = session.cache.get(name)
+    else:  # what is loaded needs no image
+        image = b"" if _known_as(name) in backend.loaded.values else None
     return None if image is None else KeptCode(lowered, code, name, image)
 
 

@@ -1,5 +1,8 @@
 """Results of compiling a kernel, kept on disk beside the machine code (docs/adr/0081).
 
+Without the cache on disk they are kept in memory, until `ds.init`: a kernel with other fields in the places
+of its template arguments leads to the same results.
+
 A result is found again by the fingerprint of the kernel that it was made of, by what was asked for, and by
 everything else that it may depend on: diffsim's own sources, the options, the number of threads. Options are
 part of the key unless they are known to change no code, so that a new one is never forgotten.
@@ -29,6 +32,34 @@ _NOT_OF_CODE = frozenset(
     "offline_cache offline_cache_file_path random_seed traceback kernel_profiler log_level".split()
 )
 """The options that no IR and no code depends on."""
+
+_MOST_IN_MEMORY = 256
+
+
+class _InMemory:
+    """The results that were used last, where there is no cache on disk."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}  # in the order of their use
+
+    def get(self, name: str) -> bytes | None:
+        data = self._data.pop(name, None)
+        if data is not None:
+            self._data[name] = data
+        return data
+
+    def put(self, name: str, data: bytes) -> None:
+        self._data[name] = data
+        if len(self._data) > _MOST_IN_MEMORY:
+            # The default: another thread may have removed it.
+            self._data.pop(next(iter(self._data)), None)
+
+    def clear(self) -> None:
+        self._data.clear()
+
+
+_in_memory = _InMemory()
+session.at_reset.append(_in_memory.clear)
 
 
 def find(kernel: Kernel, *how: object) -> Any:
@@ -77,12 +108,12 @@ class _Place(NamedTuple):
     """Where a result is kept.
 
     Attributes:
-        cache: the folder.
+        cache: the folder, or the memory in its place.
         name: its key.
         known: what its bytes refer to.
     """
 
-    cache: DiskCache
+    cache: DiskCache | _InMemory
     name: str
     known: tuple[Any, ...]
 
@@ -107,19 +138,24 @@ class _Place(NamedTuple):
 
 def _place(kernel: Kernel, how: tuple[object, ...]) -> _Place | None:
     """Return the place of a result; None: it is made anew each time."""
-    base = base_key()
-    made = None if base is None else fingerprint(kernel)
-    if base is None or made is None:
+    parts = _all_but_kernel()
+    made = None if parts is None else fingerprint(kernel)
+    if parts is None or made is None:
         return None
-    store, *parts = base
+    store = session.cache or _in_memory
     return _Place(store, key(*parts, made.digest, repr(how)), made.known)
 
 
 def base_key() -> tuple[DiskCache, str, str] | None:
-    """Return the cache, and what all keys of results have in common; None: nothing is kept."""
-    store = session.cache
+    """Return the cache, and what all keys of results have in common; None: nothing is kept on disk."""
+    parts = None if session.cache is None else _all_but_kernel()
+    return None if session.cache is None or parts is None else (session.cache, *parts)
+
+
+def _all_but_kernel() -> tuple[str, str] | None:
+    """Return what all keys of results have in common; None: nothing is kept."""
     # IR that is verified after each pass has to go through them.
-    if store is None or session.options.debug or pipeline.VERIFY:
+    if session.options.debug or pipeline.VERIFY:
         return None
     version = own_version()
     if version is None:
@@ -127,4 +163,4 @@ def base_key() -> tuple[DiskCache, str, str] | None:
     options = (f.name for f in dataclasses.fields(session.options))
     of_code = {n: getattr(session.options, n) for n in options if n not in _NOT_OF_CODE}
     backend = session.backend.code_key("")
-    return store, version, repr((session.backend.name, backend, session.threads, of_code))
+    return version, repr((session.backend.name, backend, session.threads, of_code))

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.backends.cpu import codegen
 from diffsim.ir.nodes import Mem
 from diffsim.passes import pipeline
+from diffsim.passes.autodiff import reverse
 from diffsim.runtime import kept_results
 from diffsim.runtime.cache import own_version
 from diffsim.runtime.cache.ir_bytes import NotStorable, dumps, fingerprint, loads
@@ -167,7 +169,11 @@ def test_a_fingerprint_is_of_all_that_code_depends_on(kept):
     )
     found = {name: digest(doubled(*make()), 1.0) for name, make in fields.items()}
     assert len(set(found.values())) == len(found)
-    for make in (fields["two"], side_by_side):  # whose elements lie in the same way
+
+    def named():
+        return plain(name="heat"), plain(name="flow")
+
+    for make in (fields["two"], side_by_side, named):  # whose elements lie in the same way
         assert digest(doubled(*make()), 1.0) == found["two"]
     numbers = [2.0, 3.0, -0.0, 0.0, float("nan")]
     made = [digest(doubled(plain(), plain(), number), 1.0) for number in numbers]
@@ -193,7 +199,7 @@ def test_a_result_is_of_the_options_and_of_the_version(kept, monkeypatch):
     assert kept_results.base_key()[1:] not in keys
     for options in (dict(offline_cache=False), dict(debug=True)):
         ds.init(arch=ds.cpu, **options)
-        assert kept_results.base_key() is None
+        assert kept_results.base_key() is None  # on disk
     ds.init(arch=ds.cpu)
     monkeypatch.setattr(own_version, "_found", [])
     monkeypatch.setattr(own_version, "_STARTED_NS", 0)  # all files have changed since
@@ -221,6 +227,42 @@ def test_an_adjoint_refers_to_the_statements_of_its_kernel(kept):
     (task,) = second.ir.tasks
     (read,) = second.derivative.accesses.reads
     assert read.stmt.origin in task.body.stmts
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_other_fields_in_the_places_of_a_template_lead_to_the_same_code(kept, monkeypatch, on_disk):
+    if not on_disk:
+        ds.init(arch=ds.cpu, offline_cache=False)
+    made = []
+    for owner, name in ((reverse, "reverse"), (codegen, "lower")):
+        inner = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *a, f=inner, n=name, **o: made.append(n) or f(*a, **o)
+        )
+
+    @ds.kernel
+    def step(old: ds.template(), new: ds.template()):
+        for i in old:
+            new[i] = old[i] * old[i] + 0.5
+
+    heat = [plain(name=f"heat{t}", needs_grad=True) for t in range(4)]
+    heat[0].from_numpy(start := np.linspace(-0.5, 0.5, 4, dtype=np.float32))
+    heat[3].grad.fill(1.0)
+    for t in range(3):
+        step(heat[t], heat[t + 1])
+    for t in reversed(range(3)):
+        step.grad(heat[t], heat[t + 1])
+    assert sorted(made) == ["lower", "lower", "reverse"]
+    states = [start.astype(float)]
+    for _ in range(3):
+        states.append(states[-1] ** 2 + 0.5)
+    np.testing.assert_allclose(heat[3].to_numpy(), states[3], rtol=1e-6)
+    exact = np.prod([2.0 * s for s in states[:3]], axis=0)
+    np.testing.assert_allclose(heat[0].grad.to_numpy(), exact, rtol=1e-5)
+    made.clear()
+    step(heat[0], heat[0])  # one field in both places is another program
+    assert made == ["lower"]
+    np.testing.assert_allclose(heat[0].to_numpy(), states[1], rtol=1e-6)
 
 
 def test_what_belongs_to_a_process_is_not_written(kept):

@@ -98,8 +98,8 @@ def _fingerprint(kernel: Kernel) -> Fingerprint:
 
     def memory(m: Mem) -> Reduced:
         known.append(m)
-        # All but the handle. As a state, since gradients and masks refer back to it.
-        return _fact, ("Mem",), _of_mem(m)
+        # All but the handle and the name. As a state, since gradients and masks refer back to it.
+        return _fact, ("Mem",), _facts_of_mem(m)
 
     def place_in_source(s: Span) -> Reduced:
         known.append(s)
@@ -250,6 +250,8 @@ def _known(number: int) -> Any:
 _NUMBERED = (Arg, Dim, RngKey, Load, Store, Atomic)
 _OF_MEM = tuple(name for name in Mem.__slots__ if name != "handle")
 _of_mem = attrgetter(*_OF_MEM)
+# Names are for people: a kernel that is called with other fields of its template leads to the same code.
+_facts_of_mem = attrgetter(*(name for name in _OF_MEM if name != "name"))
 # The frequent ones, whose constructors are called with the slots in order.
 _ORDER: dict[type, tuple[str, ...]] = {
     Value: ("type", "hint"),
