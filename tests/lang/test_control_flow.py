@@ -83,6 +83,26 @@ def test_nested_loops_with_break_and_continue(cpu):
     agrees(cpu, pairs, (0, 0), (1, 1), (5, 3), (8, 8), (-1, 4))
 
 
+def test_loops_in_loops_with_one_name(cpu):
+    def visits(a, b):
+        s = 0
+        for _ in range(a):
+            for _ in range(b):
+                for _ in range(2):
+                    s += 1
+        for i in range(a):
+            i = 2 * i
+            for i in range(b):
+                n = i
+                for i in range(n):
+                    s += 10 * i
+                if s > 400:
+                    break
+        return s
+
+    agrees(cpu, visits, (0, 3), (2, 3), (3, 5), (4, 6))
+
+
 def test_while_with_break_continue_and_compound_condition(cpu):
     def steps(n, m):
         a, b, turns = n, m, 0

@@ -300,8 +300,10 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
 
 def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.Space) -> None:
     """Translate a serial loop, one For per axis."""
-    # The locals that change are carried through every axis of the nest.
-    names = sorted(by_reference.changed(cx, node.body))
+    # The locals that change are carried through every axis of the nest; each iteration has its own target,
+    # also where a loop inside takes the name for another one: `for _ in ...: for _ in ...`.
+    targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+    names = sorted(by_reference.changed(cx, node.body) - targets)
     # A For has a fixed number of iterations, which adjoints rely on: with an early exit it becomes a While.
     if _exits(node.body):
         _breakable_for(cx, node, space, names)
