@@ -654,3 +654,14 @@ def test_the_random_loops_are_of_both_kinds():
         if found >= {"right", "refused"}:
             return
     pytest.fail(f"all of them: {found}")
+
+
+def test_elements_that_may_meet():
+    """By their ranges, by a flag for each, or, far apart, not told."""
+    random = np.random.default_rng(0)
+    for most in (3, 30, 300, 30000):
+        for _ in range(50):
+            x, y = (random.integers(-most, most, n) for n in random.integers(0, 9, 2))
+            meet = bool(np.isin(x, y).any())
+            assert launch_checks._may_meet(x, y) in ({meet} if most < 4 else {meet, True})
+    assert not launch_checks._may_meet(np.arange(0, 20, 2), np.arange(1, 20, 2))

@@ -19,15 +19,19 @@ N, M = 3, 8
 def make(seed):
     """The program of this number."""
     r = Random(seed)
-    c, o, size = r.choice([3, 8, 8]), r.choice([2, 3, 5, 9, 9]), r.choice([1, 2, 2, 3])
+    c, o, size = r.choice([3, 8, 8]), r.choice([2, 3, 5, 9, 9]), r.choice([1, 2, 2, 3, 5])
+    # A long window for one that goes in steps; the interpreter takes its time for each weight.
+    c, o = (3, 2) if size == 5 else (c, o)
     step, apart, first = r.choice([1, 1, 1, 2, 3]), r.choice([1, 1, 2]), r.choice([0, -1, -1, 1])
+    column, beside = r.choice([1, 1, 2, 3]), r.choice([apart, apart, -1])
+    both = r.choice(["", "", "", " + b", " - b"])
     place = r.choice([["k", "l", "c"], ["c", "k", "l"], ["k", "c", "l"], ["k + 1", "l", "c"]])
     weight = r.sample(["o", "c", "a", "b"], 4)
     out = r.choice([["i", "j", "o"], ["o", "i", "j"]])
     loops = [f"for c in range({c}):", f"for a in range({size}):", f"for b in range({size}):"]
     r.shuffle(loops)
     inside = [
-        f"k, l = {step} * i + {apart} * a + {first}, j + {apart} * b + {first}",
+        f"k, l = {step} * i + {apart} * a + {first}{both}, {column} * j + {beside} * b + {first}",
         f"if 0 <= k < {N} and 0 <= l < {M}:",
     ]
     branch = r.choice(["", "", "", "if (k + o) % 3:", "if w[{}] > 0:", "if c != o:", "if i > 1:"])

@@ -57,3 +57,23 @@ def test_twice_is_once(cpu, quick_code, twice, once):
     body = "\n".join(f"    {line}" for line in twice)
     exec(f"for i in range({N}):\n    a = x[i]\n{body}", names)
     np.testing.assert_allclose(found, names["y"].imag / 1e-30 * WEIGHTS, rtol=1e-13)
+
+
+def test_both_sides_of_a_quotient_take_one_division(cpu):
+    """y = a / b: the contribution to b is that to a times -y."""
+    a, b, y = (ds.field(ds.f64, shape=N, needs_grad=True) for _ in range(3))
+    a.from_numpy(WEIGHTS)
+    b.from_numpy(INITIAL)
+
+    @ds.kernel
+    def run():
+        for i in range(N):
+            y[i] = a[i] / b[i]
+
+    y.grad.fill(3.0)
+    run.grad()
+    np.testing.assert_allclose(a.grad.to_numpy(), 3 / INITIAL, rtol=1e-15)
+    np.testing.assert_allclose(b.grad.to_numpy(), -3 * WEIGHTS / INITIAL**2, rtol=1e-15)
+    made = run._only(()).derivative.ir
+    every = [s for task in made.tasks for s in statements(task.body) if isinstance(s, Let)]
+    assert len({s.args for s in every if s.op.name == "div"}) == 2  # y, and one for both

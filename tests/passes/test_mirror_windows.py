@@ -278,3 +278,28 @@ def scatter():
         expected[eval(index)] += products[i, a]
     np.testing.assert_allclose(fields["x"].to_numpy(), expected, rtol=1e-12)
     assert "accumulate" in fields["scatter"].ir(after="scatter_to_gather")
+
+
+def test_a_window_in_steps_has_the_iterations_that_reach_an_element(cpu):
+    """Of `x[4 * i + a]` every fourth distance reaches an element: 3 of 10, for each lane its own."""
+    random = np.random.default_rng(1)
+    x, w, y = (ds.field(ds.f64, shape=n, needs_grad=True) for n in (50, (10, 3), (11, 3)))
+    w.from_numpy(random.standard_normal(w.shape))
+    y.grad.from_numpy(random.standard_normal(y.shape))
+
+    @ds.kernel
+    def windows():
+        for i, k in y:
+            s = ds.f64(0)
+            for a in range(10):
+                s += w[a, k] * x[4 * i + a]
+            y[i, k] = s
+
+    adjoint, found = y.grad.to_numpy(), np.zeros(50)
+    for i in range(11):
+        found[4 * i : 4 * i + 10] += w.to_numpy() @ adjoint[i]
+    windows.grad()
+    np.testing.assert_allclose(x.grad.to_numpy(), found, rtol=1e-13)
+    own = windows.grad.ir(after="scatter_to_gather").split("add x.grad")[0]
+    assert "in 0..3 carry" in own
+    assert "in 0..10" not in own

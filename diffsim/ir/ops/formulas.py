@@ -79,13 +79,14 @@ def by_numerator(g: Value, a: Value, b: Value, y: Value) -> Value:
 
 
 def by_denominator(g: Value, a: Value, b: Value, y: Value) -> Value:
-    """Emit the contribution of y = a / b to the adjoint of b: -g y / b; no division where a is a constant.
+    """Emit the contribution of y = a / b to the adjoint of b: -(g / b) y; no division where a is a constant.
 
-    Then 1 / b = y / a. The bounds on a keep 1 / a, and its product with y, within the range of f32.
+    g / b is the contribution to the adjoint of a, so both take one division. Where a is a constant,
+    1 / b = y / a. The bounds on a keep 1 / a, and its product with y, within the range of f32.
     """
     if isinstance(a, Const) and 2**-12 <= abs(a.value) <= 2**12:
         return -(g * y) * (y * _like(1 / a.value, y))
-    return -(g * y) / b
+    return -((g / b) * y)
 
 
 def by_base(g: Value, x: Value, p: Value, y: Value) -> Value:

@@ -211,7 +211,7 @@ class _Mirror:
             summed = math.prod(_extent(self.axes[a]) for a in p.summed)
             if summed > _MOST_SUMMED:
                 return False
-            # Of a window in steps most distances meet no lane, which is found out before the inner loops.
+            # Of a window in steps most distances meet no lane: left out, or tested before inner loops.
             steps = math.prod(place.factor for place in p.places)
             now += elements * math.prod(_extent((s.lo, s.hi)) for s in p.inner) * summed // steps
         return now <= _MORE_WORK * then

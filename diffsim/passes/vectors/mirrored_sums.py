@@ -1,7 +1,7 @@
 """The sums that elements collect of windows of lanes: what `mirror_windows` emits for each addition.
 
-A sum has loops for the distances of the window, tests whether the lane is there, loops over lanes, the
-branches around the addition, and the value that is added.
+A sum has loops for the distances of the window (those that reach the element), tests whether the lane is
+there, loops over lanes, the branches around the addition, and the value that is added.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ class Sum:
         self.env: dict[Value, Value] = self.copy.env
         self.open_ = list(range(len(plan.places)))
         """The components whose variables are not known yet."""
+        self.multiples: set[int] = set()
+        """The components of which loops over steps leave nothing over."""
 
     def emit(self, total: Value) -> Value:
         """Emit the sum, added to a total."""
@@ -151,7 +153,7 @@ class Sum:
         while ready := [k for k in self.open_ if self.is_ready(self.plan.places[k])]:
             for k in ready:
                 self.open_.remove(k)
-                tests += self.solve(self.plan.places[k], self.axes[k])
+                tests += self.solve(k)
         if not tests:
             return self.loops(loops, total)
         cond = tests[0]
@@ -167,16 +169,14 @@ class Sum:
         """Whether all but the variable of a component is known."""
         return all(v is None or v in self.env for v in p.rest)
 
-    def solve(self, p: Place, axis: Value) -> list[Value]:
+    def solve(self, k: int) -> list[Value]:
         """Emit the variable that an element and the other loops give, and whether there is such a lane."""
-        b, t = self.b, axis.type.scalar
-        v: Value = axis
-        for x, n in p.rest.items():
-            v = v - n if x is None else v - b.cast(self.env[x], t) * n
-        tests = []
+        b, p = self.b, self.plan.places[k]
+        v, tests = self.without_loops(k), []
         if p.factor > 1:
             # A lane is there only if nothing is left over, so how it is rounded does not matter.
-            tests.append(b.named("eq", b.named("mod", v, p.factor), 0))
+            if k not in self.multiples:
+                tests.append(b.named("eq", b.named("mod", v, p.factor), 0))
             v = b.named("floordiv", v, p.factor)
         lo, hi = self.ends(p.variable)
         first, last = self.box[p.at]
@@ -184,6 +184,17 @@ class Sum:
             tests += [v >= lo, v < hi]
         self.env[p.variable] = b.cast(v, p.variable.type.scalar)
         return tests
+
+    def without_loops(self, k: int) -> Value:
+        """Emit an element's number less what the loops that are known by now add to it."""
+        v: Value = self.axes[k]
+        t = v.type.scalar
+        for x, n in self.plan.places[k].rest.items():
+            if x is None:
+                v = v - n
+            elif x in self.env:
+                v = v - self.b.cast(self.env[x], t) * n
+        return v
 
     def ends(self, v: Value) -> tuple[int, int]:
         first, last = self.source.forms.ranges[v]
@@ -193,16 +204,53 @@ class Sum:
         """Emit these loops, or where none is left those over lanes."""
         if loops:
             s = loops[0]
+            k = self.step(s)
+            if k is not None:
+                return self.stepped(loops, k, total)
             return self.loop(
-                s.index, (s.lo, s.hi), total, lambda sum_: self.guarded(loops[1:], sum_)
+                s.index, (s.lo, s.hi), total, lambda _, sum_: self.guarded(loops[1:], sum_)
             )
         return self.lanes(list(self.plan.summed), total)
+
+    def step(self, s: For) -> int | None:
+        """Return the component of lanes some steps apart of which this loop alone is not known yet."""
+        for k in self.open_:
+            p = self.plan.places[k]
+            unknown = [v for v in p.rest if v is not None and v not in self.env]
+            if p.factor > 1 and unknown == [s.index] and abs(p.rest[s.index]) == 1:
+                return k
+        return None
+
+    def stepped(self, loops: list[For], k: int, total: Value) -> Value:
+        """Emit a loop over the iterations that may reach the element: of x[4 * i + a], every fourth."""
+        b, s, p = self.b, loops[0], self.plan.places[k]
+        lo, hi = s.lo, s.hi
+        assert isinstance(lo, Const)
+        assert isinstance(hi, Const)
+        left = b.cast(self.without_loops(k), s.index.type.scalar)
+        left = left if p.rest[s.index] == 1 else -left
+        first = b.named("mod", left - lo, p.factor) + lo
+        self.multiples.add(k)
+        turns, over = divmod(int(hi.value) - int(lo.value), p.factor)
+
+        def inside(turn: Value, sum_: Value) -> Value:
+            at = self.env[s.index] = first + turn * p.factor
+            if not over:
+                return self.guarded(loops[1:], sum_)
+            with b.block() as then:
+                more = self.guarded(loops[1:], sum_)
+            out = Value(total.type)
+            b.add(If(at < hi, Block(then, (more,)), Block([], (sum_,)), (out,), b.span))
+            return out
+
+        ends = Const(s.index.type, 0), Const(s.index.type, turns + (over > 0))
+        return self.loop(s.index, ends, total, inside)
 
     def lanes(self, axes: list[Value], total: Value) -> Value:
         """Emit the loops over lanes, and what they add."""
         if axes:
             ends = self.source.axes[axes[0]]
-            return self.loop(axes[0], ends, total, lambda sum_: self.lanes(axes[1:], sum_))
+            return self.loop(axes[0], ends, total, lambda _, sum_: self.lanes(axes[1:], sum_))
         if self.plan.kept is not None:
             store = self.source.keeps[self.plan.kept]
             self.env[self.plan.kept] = self.b.load(
@@ -211,14 +259,14 @@ class Sum:
         return self.value(0, total)
 
     def loop(
-        self, index: Value, ends: Ends, total: Value, inside: Callable[[Value], Value]
+        self, index: Value, ends: Ends, total: Value, inside: Callable[[Value, Value], Value]
     ) -> Value:
         """Emit a loop that carries a sum."""
         b = self.b
         new, carried, out = Value(index.type, index.hint), Value(total.type), Value(total.type)
         self.env[index] = new
         with b.block() as made:
-            more = inside(carried)
+            more = inside(new, carried)
         b.add(
             For(new, ends[0], ends[1], (carried,), (total,), Block(made, (more,)), (out,), b.span)
         )

@@ -293,7 +293,9 @@ class _Accesses:
         numbers = [self.sites.index(a) for a in sites.accesses]
         if len(numbers) == len(self.sites):
             return np.arange(len(self.site))
-        return np.flatnonzero(np.isin(self.site, numbers))
+        wanted = np.zeros(len(self.sites), bool)
+        wanted[numbers] = True
+        return np.flatnonzero(wanted[self.site])
 
     def lane_text(self, k: int) -> str:
         """Return the iteration of an entry as text."""
@@ -449,7 +451,7 @@ def _first_meeting(
     mem = mine.accesses[0].mem
     if any(len(s.index) == mem.rank for s in (*mine.accesses, *theirs.accesses)):
         x, y = x // size_of(mem.dtype), y // size_of(mem.dtype)
-    if not len(x) or not len(y) or (mine == theirs and _all_different(y)):
+    if not _may_meet(x, y) or (mine == theirs and _all_different(y)):
         return None
     first, last = _places(x, y)
     met = first >= 0
@@ -464,6 +466,20 @@ def _first_meeting(
     same = y == x[k]
     j = int(b[np.flatnonzero(same & (other.lane[b] != one.lane[i]) if same_lane else same)[0]])
     return (i, one.sites[one.site[i]]), (j, other.sites[other.site[j]])
+
+
+def _may_meet(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether a number of x may be in y. In most launches none is, which is told sooner than where."""
+    if not len(x) or not len(y):
+        return False
+    least, most = max(x.min(), y.min()), min(x.max(), y.max())
+    if most - least > _SPARSE * (len(x) + len(y)):
+        return True
+    if most < least:
+        return False
+    there = np.zeros(int(most - least) + 1, bool)
+    there[y[(y >= least) & (y <= most)] - least] = True
+    return bool(there[x[(x >= least) & (x <= most)] - least].any())
 
 
 def _all_different(y: np.ndarray) -> bool:
