@@ -17,6 +17,7 @@ import sys
 import time
 
 import diffsim as ds
+from diffsim.backends.cpu import codegen
 from diffsim.passes.autodiff import skipped_iterations
 from tests.cuda import emulated
 from tests.fuzz import (
@@ -78,6 +79,7 @@ from tests.fuzz import (
 from tests.fuzz.shrink import shrink
 
 SHORT = skipped_iterations._SHORT
+TOGETHER = codegen._MOST_TOGETHER
 HOWS = ("save", "refuse")
 
 
@@ -304,6 +306,8 @@ def main():
     while time.monotonic() < end and failures < 5:
         # Loops here are short: half of the programs take those of few iterations for long ones.
         skipped_iterations._SHORT = seed // 2 % 2 * SHORT
+        # And kernels have few: a third of the programs are launched in parts of one or two.
+        codegen._MOST_TOGETHER = (1, 2, TOGETHER, TOGETHER, TOGETHER, TOGETHER)[seed % 6]
         text, ways = tries(seed, options.cuda, options.deterministic, options.by_default)
         for words, verdict in ways:
             tried += 1

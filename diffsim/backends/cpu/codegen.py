@@ -59,6 +59,9 @@ _ATTRIBUTES = (
 )
 _FEWEST_CHUNKS = 32  # of a task that another one trails; fewer would be too long for the caches
 
+_MOST_TOGETHER = 16
+"""Tasks that one function launches: fewer would hide from LLVM what neighbouring tasks have in common."""
+
 
 class CpuCode:
     """LLVM text of a kernel, its parameter layout, what it can report, whether it needs the pool."""
@@ -207,33 +210,69 @@ def _store_partials(body: FunctionLowering, k: int, task: Task, sums: list[str])
 
 
 def _launch(module: Module) -> list[str]:
+    tasks = range(len(module.kernel.tasks))
+    # A task with another one behind it stays beside that.
+    heads = [k for k in tasks if not _follows(module, k)]
+    groups = [heads[n : n + _MOST_TOGETHER] for n in range(0, len(heads), _MOST_TOGETHER)]
     lines = ["define void @launch(ptr noalias nocapture %params) #1 {", "entry:"]
     body = FunctionLowering(module, lines)
-    kernel = module.kernel
-    # All that `launch` itself evaluates: bounds, the elements that reductions update, and the
+    text: list[str] = []
+    if len(groups) > 1:
+        for n, group in enumerate(groups):
+            text += _part(module, n, group)
+            _call_part(body, n)
+    else:
+        _launch_tasks(body, heads)
+    body.emit("ret void")
+    return [*text, *lines, "}"]
+
+
+def _part(module: Module, n: int, tasks: list[int]) -> list[str]:
+    """Write a function that launches some of the tasks; it returns whether the launch was stopped.
+
+    Functions that are called once are inlined, and LLVM's loop passes take time as the square of the loops of
+    a function: two thirds of all for a kernel of 64 short stencils.
+    """
+    lines: list[str] = []
+    body = FunctionLowering(module, lines)
+    _launch_tasks(body, tasks)
+    lines = ["  ret i1 true" if line == "  ret void" else line for line in lines]
+    head = f"define internal i1 @part{n}(ptr noalias nocapture %params) noinline #1 {{"
+    return [head, "entry:", *lines, "  ret i1 false", "}"]
+
+
+def _call_part(body: FunctionLowering, n: int) -> None:
+    stopped = body.assign(f"call i1 @part{n}(ptr %params)")
+    stop, go = body.new_label("stop"), body.new_label("go")
+    body.emit(f"br i1 {stopped}, label %{stop}, label %{go}")
+    body.start_block(stop)
+    body.emit("ret void")
+    body.start_block(go)
+
+
+def _launch_tasks(body: FunctionLowering, heads: list[int]) -> None:
+    module = body.module
+    tasks = module.kernel.tasks
+    mine = [k for h in heads for k in (h, h + 1) if k == h or _follows(module, k)]
+    # All that the function itself evaluates: bounds, the elements that reductions update, and the
     # leading indices of copied memories. They are loaded once, at the entry, where they
     # dominate all uses.
-    code = [t.bounds for t in kernel.tasks]
+    code = [tasks[k].bounds for k in mine]
     code += [
-        Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks
+        Block([], tuple(i for _, _, index in tasks[k].reductions for i in index)) for k in mine
     ]
-    copies: list[Packed | Privatized] = [p for t in kernel.tasks for p in t.privatized]
-    copies += [p for t in kernel.tasks for p in t.packed]
+    copies: list[Packed | Privatized] = [p for k in mine for p in tasks[k].privatized]
+    copies += [p for k in mine for p in tasks[k].packed]
     code += [Block([], tuple(v for v, _ in p.prefix if v is not None)) for p in copies]
-    mems = [m for t in kernel.tasks for _, m, _ in t.reductions]
+    mems = [m for k in mine for _, m, _ in tasks[k].reductions]
     body.load_parameters(code, [*mems, *(p.mem for p in copies)])
-    for k, task in enumerate(kernel.tasks):
-        if _follows(module, k):
-            continue  # launched with the task before it
+    for k in heads:
         if _follows(module, k + 1):
-            _launch_two(body, k, task, kernel.tasks[k + 1])
-        elif task.axes:
-            _launch_parallel(body, k, task)
+            _launch_two(body, k, tasks[k], tasks[k + 1])
+        elif tasks[k].axes:
+            _launch_parallel(body, k, tasks[k])
         else:
             whole(body, k, "task", "1")
-    body.emit("ret void")
-    lines.append("}")
-    return lines
 
 
 def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
