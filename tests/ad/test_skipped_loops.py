@@ -108,3 +108,30 @@ def test_infinite_derivatives_of_what_is_not_taken(f64, start):
     k = np.arange(3)
     exact = (0.25 * 2.0**-0.75 / (2 + k) - 2.0**0.25 / (2 + k) ** 2).sum() if start else 5.0
     np.testing.assert_allclose(x.grad.to_numpy(), [exact], rtol=1e-12)
+
+
+def test_values_that_an_iteration_replaces_beside_a_sum(f64):
+    """`last` is of one iteration, from which nothing flows back into the loop that adds to `total`."""
+    x, loss = numbers(POINTS, 9), numbers()
+
+    @ds.kernel
+    def chain():
+        for i in range(POINTS):
+            total, last = 0.0, 0.5
+            for k in range(i % 6):
+                if k == 1:
+                    continue
+                last = x[i, 8] ** 2
+                for j in range(k):
+                    total += x[i, j]
+            loss[None] += last - 3.0 * total
+
+    with ds.Tape(loss):
+        chain()
+    exact = np.zeros((POINTS, 9))
+    for i in range(POINTS):
+        turns = [k for k in range(i % 6) if k != 1]
+        exact[i, 8] = 2 * x.to_numpy()[i, 8] if turns else 0.0
+        for k in turns:
+            exact[i, :k] -= 3.0
+    np.testing.assert_allclose(x.grad.to_numpy(), exact, rtol=1e-12)

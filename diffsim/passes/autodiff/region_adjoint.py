@@ -47,7 +47,7 @@ from diffsim.ir.nodes import (
     zero,
 )
 from diffsim.ir.op import NotDifferentiable, Zero
-from diffsim.ir.traversal import free_values
+from diffsim.ir.traversal import free_values, statements
 from diffsim.ir.types import derivative_type
 from diffsim.passes.analysis.affine import updated_element
 from diffsim.passes.autodiff.custom_calls import AdjointCopier
@@ -312,6 +312,10 @@ class Reverser(ForwardAgain):
 
     def _loop(self, s: For | While, adj: Adjoints) -> None:
         """Emit the adjoint of a loop: its iterations backwards, from the states that `_save` has kept."""
+        # What comes of zeros would be zeros, also for values that no adjoint is collected of: those that
+        # `_last_replaced_back` leaves to the other iterations.
+        if not any(out in adj for out in s.outs) and not _has_effects(s.body):
+            return
         outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
         noted = self.replaced[s]
         for last in noted:
@@ -472,3 +476,9 @@ class Reverser(ForwardAgain):
         # A leftover would be a contribution lost without notice.
         assert not inner, [v.hint for v in inner]
         return tuple(nexts)
+
+
+def _has_effects(block: Block) -> bool:
+    """Whether adjoints may flow into a block by other ways than its results."""
+    kinds = (Store, Atomic, CustomCall, InlineLLVM)
+    return any(isinstance(s, kinds) for s in statements(block))
