@@ -52,6 +52,7 @@ from tests.fuzz import (
     numbering,
     numbers,
     one_row,
+    periods,
     programs,
     recomputed,
     recordings,
@@ -187,6 +188,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
     if seed % 32 == 21:
         text = tensors.make(seed)
         return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
+    if seed % 64 == 37:
+        return periods.make(seed), [("periods", functools.partial(periods.verdict, seed=seed))]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 64 == 62:
