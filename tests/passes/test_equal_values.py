@@ -77,3 +77,20 @@ def test_both_sides_of_a_quotient_take_one_division(cpu):
     made = run._only(()).derivative.ir
     every = [s for task in made.tasks for s in statements(task.body) if isinstance(s, Let)]
     assert len({s.args for s in every if s.op.name == "div"}) == 2  # y, and one for both
+
+
+def test_a_numerator_without_gradient_leaves_no_overflow(cpu):
+    """-g y / b is 0 where a is, be b as small as it may: g / b alone is infinite."""
+    a, b, y = (ds.field(ds.f32, shape=2, needs_grad=k > 0) for k in range(3))
+    a.from_numpy(np.array([0, 1e-37], np.float32))
+    b.fill(1e-36)
+
+    @ds.kernel
+    def run():
+        for i in range(2):
+            y[i] = a[i] / b[i]
+
+    run()
+    y.grad.fill(1e3)
+    run.grad()
+    np.testing.assert_allclose(b.grad.to_numpy(), [0, -1e38], rtol=1e-5)

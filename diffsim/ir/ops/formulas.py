@@ -13,8 +13,11 @@ import numpy as np
 
 from diffsim.ir import builder_stack
 from diffsim.ir.builder_stack import emit
-from diffsim.ir.nodes import Const, Value
+from diffsim.ir.nodes import Const, Let, Value
 from diffsim.ir.types import ScalarType, Type
+
+_NEAR = 8
+"""Statements among which the contribution to the other operand is, emitted just before."""
 
 
 def cast_to(x: Value, scalar: ScalarType) -> Value:
@@ -79,14 +82,17 @@ def by_numerator(g: Value, a: Value, b: Value, y: Value) -> Value:
 
 
 def by_denominator(g: Value, a: Value, b: Value, y: Value) -> Value:
-    """Emit the contribution of y = a / b to the adjoint of b: -(g / b) y; no division where a is a constant.
+    """Emit the contribution of y = a / b to the adjoint of b: -g y / b; no division where a is a constant.
 
-    g / b is the contribution to the adjoint of a, so both take one division. Where a is a constant,
-    1 / b = y / a. The bounds on a keep 1 / a, and its product with y, within the range of f32.
+    Then 1 / b = y / a. The bounds on a keep 1 / a, and its product with y, within the range of f32.
+    If a has got its g / b, that is used. Alone it may be infinite where g y / b is not.
     """
     if isinstance(a, Const) and 2**-12 <= abs(a.value) <= 2**12:
         return -(g * y) * (y * _like(1 / a.value, y))
-    return -((g / b) * y)
+    for s in reversed(builder_stack.builder().stmts[-_NEAR:]):
+        if isinstance(s, Let) and s.op.name == "div" and s.args[0] is g and s.args[1] is b:
+            return -(s.out * y)
+    return -(g * y) / b
 
 
 def by_base(g: Value, x: Value, p: Value, y: Value) -> Value:
