@@ -115,7 +115,7 @@ class BackwardPass:
         if grads is None and known is not None and not session.recorders:
             # Nearly all passes of a loop are over a record of which all is known.
             start = self.loss if loss is None else loss
-            whole = recorder.integrity.is_clean
+            whole = recorder.integrity.is_clean and not known.asks
             if whole and isinstance(start, Field) and known.suffices(recorder.record, start):
                 self._run_pass(start, {start: 1}, statement(2))
                 return

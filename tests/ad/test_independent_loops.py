@@ -150,7 +150,7 @@ def test_launches_are_not_asked_then(monkeypatch):
         for k in out:
             loss[None] += k * out[k]
 
-    monkeypatch.setattr(launch_checks._TraceRun, "accesses", None)
+    monkeypatch.setattr(launch_checks.TraceRun, "accesses", None)
     x.from_numpy(numbers(6))
     check(lambda: (scatter(), total()), loss, x)
     monkeypatch.undo()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.ad.repeat.steady import Steady
 from diffsim.errors import GlobalDataAccessError
 from diffsim.runtime.kernels import launch_checks
 from tests.fuzz import launches
@@ -24,13 +25,13 @@ def whole(values):
 def traced(monkeypatch):
     """The launches whose indices were written down."""
     found = []
-    run = launch_checks._TraceRun.accesses
+    run = launch_checks.TraceRun.accesses
 
     def counted(self, args):
         found.append(args)
         return run(self, args)
 
-    monkeypatch.setattr(launch_checks._TraceRun, "accesses", counted)
+    monkeypatch.setattr(launch_checks.TraceRun, "accesses", counted)
     return found
 
 
@@ -656,12 +657,83 @@ def test_the_random_loops_are_of_both_kinds():
     pytest.fail(f"all of them: {found}")
 
 
-def test_elements_that_may_meet():
-    """By their ranges, by a flag for each, or, far apart, not told."""
-    random = np.random.default_rng(0)
-    for most in (3, 30, 300, 30000):
-        for _ in range(50):
-            x, y = (random.integers(-most, most, n) for n in random.integers(0, 9, 2))
-            meet = bool(np.isin(x, y).any())
-            assert launch_checks._may_meet(x, y) in ({meet} if most < 4 else {meet, True})
-    assert not launch_checks._may_meet(np.arange(0, 20, 2), np.arange(1, 20, 2))
+def test_an_index_field_that_is_written_before_each_turn_and_in_it():
+    """A tape that repeats its recording restores what Python wrote before this turn, not the first one."""
+    x, y, loss, place = field(4), field(4), field(), whole([0, 1, 2, 3])
+
+    @ds.kernel
+    def spread():
+        for i in x:
+            y[place[i]] = ds.sin(x[i])
+        for i in x:
+            place[i] = 0
+
+    total = summed(y, loss)
+    x.from_numpy(numbers(4))
+
+    def turn(places):
+        place.from_numpy(np.array(places, np.int32))
+        with ds.Tape(loss, in_place="save") as tape:
+            spread()
+            total()
+        return tape
+
+    weights = numbers(4, seed=7)
+    for places in ([0, 1, 2, 3], [2, 0, 3, 1], [3, 2, 1, 0]):
+        turn(places)
+        assert np.allclose(x.grad.to_numpy(), weights[places] * np.cos(numbers(4)))
+    with pytest.raises(GlobalDataAccessError, match=r"iterations 0 and 2 .* both store"):
+        turn([1, 0, 1, 3])
+    tape = turn([1, 0, 2, 3])
+    # A replay begins with what is there now, too.
+    place.from_numpy(np.array([1, 0, 1, 3], np.int32))
+    tape.replay()
+    with pytest.raises(GlobalDataAccessError, match=r"iterations 0 and 2 .* both store"):
+        tape.backward()
+
+
+def test_turns_that_come_to_rest(monkeypatch):
+    """A steady tape asks before its pass, too: what is refused leaves the gradients as they were."""
+    x, y, loss, place = field(4), field(6), field(), whole([0, 1, 2, 3])
+
+    @ds.kernel
+    def spread():
+        for i in x:
+            y[place[i]] = ds.sin(x[i])
+
+    total = summed(y, loss)
+    x.from_numpy(numbers(4))
+    weights = numbers(6, seed=7)
+    steady = []
+    end = Steady.end
+    monkeypatch.setattr(Steady, "end", lambda *a, **b: steady.append(end(*a, **b)) or steady[-1])
+
+    def turn(places):
+        place.from_numpy(np.array(places, np.int32))
+        with ds.Tape(loss):
+            spread()
+            total()
+
+    def right(places):
+        return np.allclose(x.grad.to_numpy(), weights[places] * np.cos(numbers(4)))
+
+    for places in (
+        [0, 1, 2, 3],
+        [3, 2, 1, 0],
+        [5, 0, 2, 4],
+        [5, 0, 2, 4],
+        [1, 5, 0, 2],
+        [0, 1, 2, 3],
+    ):
+        turn(places)
+        assert right(places)
+    assert steady[-2:] == [True, True]
+    for _ in range(2):
+        with pytest.raises(
+            GlobalDataAccessError, match=r"iterations 0 and 2 .* both store"
+        ) as caught:
+            turn([1, 0, 1, 3])
+        assert caught.value.span.line == line_of(spread, "y[place[i]] =")
+        assert not np.isnan(x.grad.to_numpy()).any()  # refused before the pass began
+    turn([4, 3, 2, 1])
+    assert right([4, 3, 2, 1])

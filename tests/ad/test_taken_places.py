@@ -20,7 +20,7 @@ def threads(cpu):
 
 @pytest.fixture
 def untraced(monkeypatch):
-    monkeypatch.setattr(launch_checks._TraceRun, "accesses", None)
+    monkeypatch.setattr(launch_checks.TraceRun, "accesses", None)
 
 
 class Program:

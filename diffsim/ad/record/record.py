@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 _NO_ROW = -1  # in the column of kernels: the entry itself is stored
+_FEW = 64
+"""Entries that Python looks through as quickly as NumPy."""
 
 
 class Record(Sequence[Entry]):
@@ -313,7 +315,7 @@ class Record(Sequence[Entry]):
         places: list[int] = []
         rows: list[tuple[Any, ...]] = []
         if numbers:
-            places = np.flatnonzero(np.isin(np.asarray(self._kernels), numbers)).tolist()
+            places = _places_of(numbers, self._kernels)
             rows = [self._things[k] for k in places]
             if self._specials[numbers[0]][1]:
                 rows = [(a,) for a in rows]
@@ -334,6 +336,14 @@ class Record(Sequence[Entry]):
         if made is None:
             made = self._first_entries = [self[k] for k in self._firsts]
         return iter(made)
+
+
+def _places_of(numbers: list[int], kernels: Sequence[int]) -> list[int]:
+    """Return where one of some numbers is."""
+    if len(kernels) < _FEW:
+        return [k for k, number in enumerate(kernels) if number in numbers]
+    found: list[int] = np.flatnonzero(np.isin(np.asarray(kernels), numbers)).tolist()
+    return found
 
 
 def fields_among(args: tuple[Any, ...]) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ class Known:
         adjoints = (f.adjoint for f in all_written(firsts))
         self.gradients: list[Versions] = [g.versions for g in adjoints if g is not None]
         self._reached: set[int] = set()
-        self._more = self.asks or computes
+        self._more = computes
         self._count = len(record)
         self.changes = session.with_grad.changes
 
@@ -68,7 +68,7 @@ class Known:
         return self.changes == session.with_grad.changes and self._count == len(record)
 
     def suffices(self, record: Record, loss: Field) -> bool:
-        """Return whether a pass from this loss needs no further check."""
+        """Return whether a pass from this loss needs no further check, but `asks`."""
         return loss.number in self._reached and self.suffices_for_others(record)
 
     def suffices_for_others(self, record: Record) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.ad.checks.integrity import RecordIntegrity
+from diffsim.ad.checks.launch_conditions import wrong_launches
 from diffsim.ad.record.entries import Launched, all_written
 from diffsim.ad.record.record import Record
 from diffsim.ad.repeat.past import MOST_VARIANTS, NUMBERS, SMALL, Key, at_drop
@@ -395,6 +396,8 @@ class Steady(Folded):
         for versions in known.gradients if with_loss else ():
             if versions.dirty:
                 return False
+        if with_loss and known.asks and any(wrong_launches(record)):
+            return False
         session.end_recording(self.entry)
         if self._reads or record.reads:
             self._end_reads()
@@ -419,6 +422,8 @@ class Steady(Folded):
     def is_ready(self, loss: Any) -> bool:
         """Return whether a pass from this loss, after the block, needs no check but those of the adjoints."""
         if self.stage != ENDED or self._is_disturbed or session.recorders:
+            return False
+        if self.known.asks and any(wrong_launches(self.record)):
             return False
         if loss.__class__ is Field:
             return self.known.suffices(self.record, loss)

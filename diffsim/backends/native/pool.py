@@ -40,7 +40,7 @@ KERNEL_SYMBOLS = (
 )
 """The functions that generated code may call: their contracts are in ``pool.ll`` and ``gate.ll``."""
 
-_LOOPS = ("sequence.ll", "transpose.ll")
+_LOOPS = ("meetings.ll", "sequence.ll", "transpose.ll")
 """The files with loops over data, which LLVM should optimize."""
 
 _COPY_CHUNK = 1 << 18  # bytes: some tens of us for one thread

@@ -55,7 +55,7 @@ from diffsim.passes.transforms.dce import eliminate_dead_code
 class IndexTrace:
     """Kernels that tell what the lanes of one task access, and the memories that they write.
 
-    A note is (element * components + component) * sites + site, elements and components in row order.
+    A note is (element * components + component), in row order, and below it `bits_of_site` bits for the site.
 
     Attributes:
         ir: writes the notes.
@@ -96,6 +96,11 @@ class IndexTrace:
             for s in task_statements(t)
             if isinstance(s, Load) and s.mem.kind in ("field", "array") and s.mem not in self.own
         }
+
+
+def bits_of_site(sites: Collection[Access]) -> int:
+    """Return how many bits of a note tell which of these accesses it is of."""
+    return (len(sites) - 1).bit_length()
 
 
 def index_trace(
@@ -275,7 +280,8 @@ class _Tracer(Replayer):
         b = self.builder
         at = b.load(self.cursor, (self.lane,))
         b.store(self.cursor, (self.lane,), at + Const(i64, 1))
-        code = self._element(s) * Const(i64, len(self.sites)) + Const(i64, self.sites[s])
+        scale = Const(i64, 1 << bits_of_site(self.sites))
+        code = self._element(s) * scale + Const(i64, self.sites[s])
         # In a branch: an element that takes what there is no room for would be written by all lanes at once.
         with b.block() as stored:
             b.store(self.notes, (at,), code)

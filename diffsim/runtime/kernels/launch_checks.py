@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +24,9 @@ from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.launch_tests import LaunchTest, Polynomial
 from diffsim.passes.autodiff.index_trace import IndexTrace, index_trace
-from diffsim.passes.autodiff.launch_conditions import LaunchCondition, Meeting, Sites
+from diffsim.passes.autodiff.launch_conditions import LaunchCondition, Meeting
 from diffsim.passes.autodiff.reverse import Adjoint
+from diffsim.runtime.backend import CommandList
 from diffsim.runtime.binding.arguments import flatten
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.fields.field import Field
@@ -34,16 +34,27 @@ from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.instrumentation import compiled
 from diffsim.runtime.launch_text import Writer
 from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.memory.storage import HOST
+from diffsim.runtime.numbering.meetings import Memory, Notes, Places, Question
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.passes.analysis.regions import RegionAccess
     from diffsim.runtime.kernels.specialization import Specialization
 
-_SPARSE = 8
-"""Elements that lie further apart are sorted; a table of all between them would take too much memory."""
 _MOST_KNOWN = 1 << 12
 """Launches whose answer is remembered."""
+_READY = 1 << 6
+"""Launches of a trace that are kept ready."""
+_KEPT = 1 << 20
+"""The largest memory of notes that is kept [notes]."""
+_WASTED = 4
+"""Room for notes may be so many times as much as there were last time."""
+
+
+_NOTHING = np.zeros(0, np.int64)
+NATIVE_FROM = 2
+"""How often launches are looked at before native code compares their accesses: it has to be loaded first."""
 
 
 class LaunchChecks:
@@ -62,13 +73,24 @@ class LaunchChecks:
             for s in (c.one, c.other):
                 sites.setdefault(s.number, {}).update(dict.fromkeys(s.accesses))
         self._traces = {
-            number: _TraceRun(
-                special, index_trace(adjoint.primal, number, list(found), assume=True)
-            )
+            number: TraceRun(special, trace)
             for number, found in sites.items()
+            if (trace := index_trace(adjoint.primal, number, list(found), assume=True))
         }
+        assert len(self._traces) == len(sites)  # each access was traced alone
+        self._questions = [
+            Question(
+                c.one,
+                self._traces[c.one.number].trace.sites,
+                c.other,
+                self._traces[c.other.number].trace.sites,
+                same_lane=c.same_lane,
+            )
+            for c in adjoint.conditions
+        ]
         self.reads = [a for run in self._traces.values() for a in run.reads]
         self._known: dict[Any, None] = {}
+        self._looks = 0
 
     # ---- tests of the arguments
 
@@ -135,49 +157,69 @@ class LaunchChecks:
         if not asked:
             return
         # What is remembered is that all of them held.
-        key = None if known else self._key(args, values)
+        key = None if known else self._key(args, values, [k for k, _ in asked])
         if key is not None and key in self._known:
             return
-        found = {number: run.accesses(args) for number, run in self._traces.items()}
+        numbers = {s.number: None for _, c in asked for s in (c.one, c.other)}
+        found = {number: self._traces[number].accesses(args) for number in numbers}
+        self._looks += 1
         failed = False
         for k, c in asked:
-            meeting = self._meeting(c, found, values)
-            if meeting is not None:
+            one, other = found[c.one.number], found[c.other.number]
+            question = self._questions[k]
+            if self._looks > NATIVE_FROM and question.surely_not(one, other):
+                continue
+            at = question.first_meeting(one, other)
+            if at is not None:
+                meeting = self._meeting(c, one, other, at, values)
                 failed = True
                 yield k, c.error(meeting)
-        if key is not None and not failed:
+        if failed:
+            return
+        for number, notes in found.items():
+            self._traces[number].give_back(notes)
+        if key is not None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = None
 
     def may_be_asked(self, args: tuple[Any, ...], since: int) -> bool:
         """Whether what indices are computed from is as it was at a launch."""
-        return _unchanged(self.special, self.reads, args, since)
+        return unchanged(self.special, self.reads, args, since)
 
-    def _key(self, args: tuple[Any, ...], values: _Values) -> Any:
-        """Return what the accessed elements depend on; None if it cannot be told."""
+    @locked_cached_property
+    def _leaves(self) -> list[Value]:
+        """The arguments and dimensions that the accessed elements depend on."""
         leaves = {v for run in self._traces.values() for v in run.leaves}
-        key: list[Any] = [values.whole(v) for v in sorted(leaves, key=lambda v: v.hint)]
+        return sorted(leaves, key=lambda v: v.hint)
+
+    def _key(self, args: tuple[Any, ...], values: _Values, asked: list[int]) -> Any:
+        """Return what the accessed elements depend on; None if it cannot be told.
+
+        Args:
+            args: the arguments of the launch.
+            values: them by name.
+            asked: the numbers of the conditions that no test of the arguments decides.
+        """
+        # An assumption that a test made for other arguments is none about these.
+        key: list[Any] = [*map(values.whole, self._leaves), *asked]
         for a in self.reads:
             box = self.special.box(a, args)
             if box is None:
                 return None
             f, row = box
-            key += (f.number, row, _contents(f, row))
-        # An assumption that a test made for other arguments is none about these.
-        key += (c.test is None or not c.test.holds(values) for c in self.conditions)
+            contents = _contents(f, row)
+            if contents is None:
+                return None
+            key += (f.number, row, contents)
         return tuple(key)
 
     def _meeting(
-        self, c: LaunchCondition, found: dict[int, _Accesses], values: _Values
-    ) -> Meeting | None:
-        """Return two accesses that break a condition, if there are any."""
-        at = _first_meeting(found[c.one.number], c.one, found[c.other.number], c.other, c.same_lane)
-        if at is None:
-            return None
-        (k, one), (j, other) = at
+        self, c: LaunchCondition, one: Notes, other: Notes, at: Places, values: _Values
+    ) -> Meeting:
+        """Return two accesses that break a condition."""
+        (k, first), (j, second) = at
         runs = self._traces[c.one.number], self._traces[c.other.number]
-        lanes = found[c.one.number], found[c.other.number]
         arguments = {
             v.hint: values.whole(v)
             for run in runs
@@ -186,10 +228,10 @@ class LaunchChecks:
         }
         given = ", ".join(f"{name} = {value}" for name, value in sorted(arguments.items()))
         return Meeting(
-            one,
-            other,
-            (lanes[0].lane_text(k), lanes[1].lane_text(j)),
-            _element_text(one.mem, values, int(lanes[0].elements[k])),
+            first,
+            second,
+            (one.lane_text(k), other.lane_text(j)),
+            _element_text(first.mem, values, int(one.elements[k])),
             f"{given}: " if given else "",
         )
 
@@ -207,6 +249,8 @@ class _Values(Mapping[Value, int]):
         if isinstance(v, Dim):
             return self[v]
         given = self._named[v.hint]
+        if given.__class__ is int or given.__class__ is float:
+            return given
         if not v.type.shape:
             return np.asarray(given).item()
         p = next(p for p in self._arguments.parameters if p.name == v.hint)
@@ -225,8 +269,15 @@ class _Values(Mapping[Value, int]):
 
 
 def _contents(f: Field, row: int | None) -> Any:
-    """Return what tells the present contents of a field (or a row) from all others that it had."""
+    """Return what tells the present contents of a field (or a row) from all others that it had.
+
+    None if that is not known: a tape that repeats its recording restores what was written anew before it,
+    with the reading that this had in the first recording.
+    """
     versions = f.versions
+    written = versions.whole if row is None else max(versions.whole, versions.row(row))
+    if versions.restored and written <= versions.restored:
+        return None
     if row is not None:
         return versions.whole, versions.row(row)
     # A tape that restores a row sets its version back, so that `latest` alone does not tell.
@@ -265,48 +316,23 @@ def _sum_text(form: Polynomial, array_name: Any) -> str:
     return " + ".join(terms) or "0"
 
 
+def _element_text(mem: Mem, values: _Values, number: int) -> str:
+    """Return an element as a user would write it."""
+    number //= size_of(mem.dtype)
+    shape = (
+        mem.shape if mem.shape is not None else [values[Dim(i64, mem, k)] for k in range(mem.rank)]
+    )
+    at: list[int] = []
+    for n in reversed(shape):
+        at.insert(0, number % n if n else 0)
+        number //= max(n, 1)
+    return f"{mem.name}[{shown_index(mem.origin, at)}]"
+
+
 # ---- the elements that a launch accesses
 
 
-@dataclass(frozen=True, slots=True)
-class _Accesses:
-    """The accesses of one task of a launch: arrays with an entry for each access, lanes in order.
-
-    Attributes:
-        sites: the traced accesses; `site`: the number of one.
-        lane: the number of the lane.
-        elements: the number of the element (and component).
-        first, size: the first iteration of each axis, and how many there are.
-        written: as that of the task.
-    """
-
-    sites: tuple[Access, ...]
-    site: np.ndarray
-    lane: np.ndarray
-    elements: np.ndarray
-    first: tuple[int, ...]
-    size: tuple[int, ...]
-    written: tuple[int, ...]
-
-    def of(self, sites: Sites) -> np.ndarray:
-        """Return the places of these accesses in the arrays."""
-        numbers = [self.sites.index(a) for a in sites.accesses]
-        if len(numbers) == len(self.sites):
-            return np.arange(len(self.site))
-        wanted = np.zeros(len(self.sites), bool)
-        wanted[numbers] = True
-        return np.flatnonzero(wanted[self.site])
-
-    def lane_text(self, k: int) -> str:
-        """Return the iteration of an entry as text."""
-        at = np.unravel_index(int(self.lane[k]), self.size) if self.size else ()
-        numbers = [str(int(i) + lo) for i, lo in zip(at, self.first, strict=True)]
-        if len(self.written) == len(numbers):
-            numbers = [numbers[k] for k in self.written]
-        return numbers[0] if len(numbers) == 1 else f"({', '.join(numbers)})"
-
-
-class _TraceRun:
+class TraceRun:
     """Runs the trace of one task.
 
     Attributes:
@@ -315,8 +341,7 @@ class _TraceRun:
         reads: what they load from fields and arrays.
     """
 
-    def __init__(self, special: Specialization, trace: IndexTrace | None) -> None:
-        assert trace is not None  # each access was traced alone
+    def __init__(self, special: Specialization, trace: IndexTrace) -> None:
         self.special = special
         self.trace = trace
         self.leaves = trace.leaves()
@@ -326,6 +351,13 @@ class _TraceRun:
             for a in regions.reads(ir)
             if a.mem not in trace.own
         ]
+        # Of the last launch: the notes of the lane with the most, and those of all.
+        self._longest = self._last = 0
+        self._kept: list[Memory] = []  # one that is not in use: who takes it is alone with it
+        self._ready: dict[Any, CommandList] = {}
+        self._known_bounds: dict[bytes, list[int]] | None = None
+        if not self.special.arguments.arrays and not list(regions.reads(trace.bounds_ir)):
+            self._known_bounds = {}
 
     @locked_cached_property
     def _notes_code(self) -> Executable:
@@ -335,60 +367,100 @@ class _TraceRun:
     def _bounds_code(self) -> Executable:
         return compiled(self.trace.bounds_ir, self.special.backend)
 
-    def accesses(self, args: tuple[Any, ...]) -> _Accesses:
-        """Return what a launch with these arguments accesses."""
-        trace = self.trace
-        limits = self._bounds(args)
+    def accesses(self, args: tuple[Any, ...]) -> Notes:
+        """Return what a launch with these arguments accesses; `give_back` what is not needed any more."""
+        memory = self._kept.pop() if self._kept else Memory()
+        limits = self._bounds(args, memory)
         first = tuple(limits[::2])
         size = tuple(max(hi - lo, 0) for lo, hi in zip(limits[::2], limits[1::2], strict=True))
         lanes = int(np.prod(size, dtype=np.int64)) if size else 1
-        counts = np.zeros(lanes, np.int64)
-        notes = counts[:0]
-        if lanes:
-            # No room at first: the cursors then have moved by the number of notes of each lane.
-            counts = self._run(args, counts, 0)[0]
-            ends = np.cumsum(counts)
-            notes = self._run(args, ends - counts, int(ends[-1]))[1]
-        site, elements = notes % len(trace.sites), notes // len(trace.sites)
-        lane = np.repeat(np.arange(lanes), counts)
-        return _Accesses(trace.sites, site, lane, elements, first, size, trace.written)
+        starts, ends, notes = self._notes(args, memory, lanes)
+        return Notes(self.trace.sites, starts, ends, notes, first, size, self.trace.written, memory)
 
-    def _bounds(self, args: tuple[Any, ...]) -> list[int]:
+    def give_back(self, notes: Notes) -> None:
+        """Let the next launch write to the memory of these notes."""
+        if 0 < notes.memory.size <= _KEPT:
+            self._kept[:] = [notes.memory]
+
+    def _notes(
+        self, args: tuple[Any, ...], memory: Memory, lanes: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return where the notes of each lane begin and end, and the notes."""
+        if not lanes:
+            return _NOTHING, _NOTHING, _NOTHING
+        # On the host each lane has room for as many as the longest one had last time, if that is not much
+        # more than all of them; a lane that has more writes where others do, which is seen afterwards.
+        width = self._longest if session.device is HOST else 0
+        if width * lanes > _WASTED * (self._last + lanes):
+            width = 0
+        starts = np.arange(lanes, dtype=np.int64) * width
+        ends, notes = self._run(args, memory, starts, width * lanes)
+        counts = ends - starts
+        longest, total = int(counts.max()), int(counts.sum())
+        if longest > width:
+            # The cursors have moved by the number of notes of each lane, whatever room there was.
+            starts = np.cumsum(counts) - counts
+            ends, notes = self._run(args, memory, starts, total)
+        self._longest, self._last = longest, total
+        return starts, ends, notes
+
+    def _bounds(self, args: tuple[Any, ...], memory: Memory) -> list[int]:
         yields = self.trace.limits
         if all(isinstance(v, Const) for v in yields):
             return [int(v.value) for v in yields if isinstance(v, Const)]
-        found = _array(np.zeros(len(yields), np.int64))
-        self._launch(self._bounds_code, args, [(self.trace.bounds, found)])
-        return _numbers(found).tolist()
+        known = self._known_bounds
+        key = b"" if known is None else _packed(self._bounds_code, self.special, args)
+        if known is not None and key in known:
+            return known[key]
+        found = memory.write(np.zeros(len(yields), np.int64), 0)[0]
+        self._launch(self._bounds_code, args, [(self.trace.bounds, *found)])
+        limits: list[int] = memory.read(len(yields), 0)[0].tolist()
+        if known is not None:
+            if len(known) >= _READY:
+                known.clear()
+            known[key] = limits
+        return limits
 
     def _run(
-        self, args: tuple[Any, ...], starts: np.ndarray, room: int
+        self, args: tuple[Any, ...], memory: Memory, starts: np.ndarray, room: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Run the trace; returns the cursors after it, and the notes."""
         trace = self.trace
-        cursor, limit, notes = map(
-            _array, (starts, np.array(room, np.int64), np.zeros(room + 1, np.int64))
-        )
-        mems = (trace.cursor, cursor), (trace.limit, limit), (trace.notes, notes)
-        self._launch(self._notes_code, args, list(mems))
-        return _numbers(cursor), _numbers(notes)[:room]
+        mems = (trace.cursor, trace.limit, trace.notes)
+        places = memory.write(starts, room)
+        made = [(mem, *place) for mem, place in zip(mems, places, strict=True)]
+        self._launch(self._notes_code, args, made)
+        return memory.read(len(starts), room)
 
     def _launch(
-        self, executable: Executable, args: tuple[Any, ...], made: list[tuple[Mem, Field]]
+        self, executable: Executable, args: tuple[Any, ...], made: list[BoundArray]
     ) -> None:
-        arrays: list[BoundArray] = [(mem, f.address, f.shape) for mem, f in made]
         arguments = self.special.arguments
-        copies = []
-        for name, ref in arguments.arrays.items():
-            mem, given = ref._mem, arguments.named(args)[name]
-            if isinstance(given, np.ndarray):
-                # A command list takes addresses of memory where the code runs.
-                given = _array(given, mem.dtype, mem.rank)
-                copies.append(given)
-            arrays.append((mem, given.address, given.shape[: mem.rank]))
-        commands = session.backend.new_command_list()
-        commands.add_launch(executable, arguments.scalars(args), 0, arrays)
+        scalars, arrays, copies = arguments.scalars(args), list(made), []
+        if arguments.arrays:
+            named = arguments.named(args)
+            for name, ref in arguments.arrays.items():
+                mem, given = ref._mem, named[name]
+                if isinstance(given, np.ndarray):
+                    # A command list takes addresses of memory where the code runs.
+                    given = _array(given, mem.dtype, mem.rank)
+                    copies.append(given)
+                arrays.append((mem, given.address, given.shape[: mem.rank]))
+        key = executable, executable.struct.pack(*scalars), *arrays
+        commands = self._ready.get(key)
+        if commands is None:
+            commands = session.backend.new_command_list()
+            commands.add_launch(executable, scalars, 0, arrays)
+            if len(self._ready) >= _READY:
+                self._ready.clear()
+            if session.device is HOST and not copies:
+                self._ready[key] = commands
         commands.run()
+
+
+def _packed(executable: Executable, special: Specialization, args: tuple[Any, ...]) -> bytes:
+    """Return the arguments that are passed by value, to the last bit."""
+    return executable.struct.pack(*special.arguments.scalars(args))
 
 
 def accessed_elements(
@@ -413,14 +485,14 @@ def accessed_elements(
         if here and trace is None:
             return None
         if trace is not None:
-            run = _TraceRun(special, trace)
-            if since is not None and not _unchanged(special, run.reads, args, since):
+            run = TraceRun(special, trace)
+            if since is not None and not unchanged(special, run.reads, args, since):
                 return None
             found.append(run.accesses(args).elements // size_of(here[0].mem.dtype))
     return np.concatenate(found)
 
 
-def _unchanged(
+def unchanged(
     special: Specialization, reads: Iterable[RegionAccess], args: tuple[Any, ...], since: int
 ) -> bool:
     """Return whether what a launch has read was not written after a reading of the clock."""
@@ -434,96 +506,3 @@ def _array(values: np.ndarray, dtype: Type = i64, rank: int | None = None) -> Fi
     made.place(values.shape[:rank])
     made.storage.from_numpy(np.ascontiguousarray(values).reshape(*made.shape, size_of(dtype)))
     return made
-
-
-def _numbers(f: Field) -> np.ndarray:
-    found: np.ndarray = f.storage.to_numpy().reshape(f.shape)
-    return found
-
-
-def _first_meeting(
-    one: _Accesses, mine: Sites, other: _Accesses, theirs: Sites, same_lane: bool
-) -> tuple[tuple[int, Access], tuple[int, Access]] | None:
-    """Return the first access of the one that meets one of the other, and that."""
-    a, b = one.of(mine), other.of(theirs)
-    x, y = one.elements[a], other.elements[b]
-    # A whole element meets all of its components.
-    mem = mine.accesses[0].mem
-    if any(len(s.index) == mem.rank for s in (*mine.accesses, *theirs.accesses)):
-        x, y = x // size_of(mem.dtype), y // size_of(mem.dtype)
-    if not _may_meet(x, y) or (mine == theirs and _all_different(y)):
-        return None
-    first, last = _places(x, y)
-    met = first >= 0
-    if same_lane:
-        here = one.lane[a]
-        met &= (other.lane[b[first]] != here) | (other.lane[b[last]] != here)
-    if not met.any():
-        return None
-    # The first access that meets another one, and the first one that it meets.
-    k = int(np.flatnonzero(met)[0])
-    i = int(a[k])
-    same = y == x[k]
-    j = int(b[np.flatnonzero(same & (other.lane[b] != one.lane[i]) if same_lane else same)[0]])
-    return (i, one.sites[one.site[i]]), (j, other.sites[other.site[j]])
-
-
-def _may_meet(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether a number of x may be in y. In most launches none is, which is told sooner than where."""
-    if not len(x) or not len(y):
-        return False
-    least, most = max(x.min(), y.min()), min(x.max(), y.max())
-    if most - least > _SPARSE * (len(x) + len(y)):
-        return True
-    if most < least:
-        return False
-    there = np.zeros(int(most - least) + 1, bool)
-    there[y[(y >= least) & (y <= most)] - least] = True
-    return bool(there[x[(x >= least) & (x <= most)] - least].any())
-
-
-def _all_different(y: np.ndarray) -> bool:
-    """Whether no number is there twice, where that is quick to tell."""
-    least = int(y.min())
-    size = int(y.max()) - least + 1
-    if size > 2 * _SPARSE * len(y):
-        return False
-    places = np.arange(len(y))
-    table = np.empty(size, np.int64)
-    # Of two places assigned to one number only one is found there again.
-    at = y - least
-    table[at] = places
-    return bool((table[at] == places).all())
-
-
-def _places(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each number of x the first and the last place in y where it is, or -1."""
-    least, most = int(y.min()), int(y.max())
-    if most - least > _SPARSE * (len(x) + len(y)):
-        order = np.argsort(y, kind="stable")
-        found = y[order]
-        low, high = np.searchsorted(found, x, "left"), np.searchsorted(found, x, "right")
-        there = low < high
-        first, last = order[np.minimum(low, len(y) - 1)], order[np.maximum(high, 1) - 1]
-        return np.where(there, first, -1), np.where(there, last, -1)
-    # A table by number: of places assigned to one number the last one stays.
-    places = np.arange(len(y))
-    table = np.full(most - least + 2, -1)
-    inside = np.where((x >= least) & (x <= most), x - least, most - least + 1)
-    table[(y - least)[::-1]] = places[::-1]
-    first = table[inside]
-    table[y - least] = places
-    return first, table[inside]
-
-
-def _element_text(mem: Mem, values: _Values, number: int) -> str:
-    """Return an element as a user would write it."""
-    number //= size_of(mem.dtype)
-    shape = (
-        mem.shape if mem.shape is not None else [values[Dim(i64, mem, k)] for k in range(mem.rank)]
-    )
-    at: list[int] = []
-    for n in reversed(shape):
-        at.insert(0, number % n if n else 0)
-        number //= max(n, 1)
-    return f"{mem.name}[{shown_index(mem.origin, at)}]"

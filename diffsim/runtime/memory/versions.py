@@ -51,6 +51,7 @@ class Versions:
         writers: the same for rows, as numbers of `names`; 0 is nobody.
         dirty: for a gradient: whether it may hold anything but zeros.
         cuts: for a gradient: its elements that belong to values which Python set in a tape's block.
+        restored: the latest reading that was set back with values of another time.
         is_complete: whether there is no write that they do not know of: other libraries see no memory of it.
         waiting: what to call when there are rows, where some code counts on there being none.
         tracked: counts the calls of `track_rows`, for all fields.
@@ -66,6 +67,7 @@ class Versions:
         "is_complete",
         "latest",
         "names",
+        "restored",
         "rows",
         "waiting",
         "whole",
@@ -75,7 +77,7 @@ class Versions:
 
     def __init__(self) -> None:
         self.latest = 0
-        self.whole = 0
+        self.whole = self.restored = 0
         self.rows = self.writers = _NO_ROWS
         self.axis: int | None = None
         self.block = 1
@@ -258,9 +260,11 @@ class Versions:
             version = max(part[1], part[2])
             if self.whole > version:
                 self._write_rows(part[1])
+            self.restored = max(self.restored, version)
             self._set_row(row, version, self.writers[row] if row < len(self.writers) else 0)
             return
         self.latest, self.whole, (written, versions) = part
+        self.restored = max(self.restored, self.latest)
         rows = np.asarray(self.rows)
         rows[:] = 0
         rows[written] = versions
