@@ -124,19 +124,28 @@ def _limits(work: int, unit: int, has_safepoints: bool) -> tuple[int, int]:
     return grain, longest
 
 
-def chunks_of(lanes: int, work: int, unit: int, *, has_safepoints: bool = False) -> int:
+def chunks_of(
+    lanes: int, work: int, unit: int, *, has_safepoints: bool = False, shared: bool = True
+) -> int:
     """Return the number of chunks of so many units; see `count_chunks`."""
     grain, longest = _limits(work, unit, has_safepoints)
-    return max(min(lanes // grain, _MOST_CHUNKS), lanes // longest, 1)
+    return max(min(lanes // grain, _MOST_CHUNKS) if shared else 1, lanes // longest, 1)
 
 
 def count_chunks(
-    body: FunctionLowering, lanes: str, work: int, unit: int, *, has_safepoints: bool = False
+    body: FunctionLowering,
+    lanes: str,
+    work: int,
+    unit: int,
+    *,
+    has_safepoints: bool = False,
+    shared: bool = True,
 ) -> str:
     """Emit the number of chunks: enough work in each, none too long, the same for any number of threads.
 
     `lanes` are counted in units of so many lanes, each of which is `work`. A chunk whose lanes have
-    safepoints may take long: Ctrl-C is noticed inside it.
+    safepoints may take long: Ctrl-C is noticed inside it. Those that no thread will share (`scheduling.py`)
+    are as few as that allows.
 
     So results do not depend on the number of threads: neither sums, nor the last bits of elements
     that a vectorized loop's remainder computes with scalar functions.
@@ -145,11 +154,14 @@ def count_chunks(
     # With constant bounds the count is folded here: one chunk then needs no pool at all, and the
     # text shows it. Both branches compute the same number.
     if lanes.isdigit():
-        return str(chunks_of(int(lanes), work, unit, has_safepoints=has_safepoints))
+        known = int(lanes)
+        return str(chunks_of(known, work, unit, has_safepoints=has_safepoints, shared=shared))
     for name in ("smin", "smax"):
         body.module.declare(f"@llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
-    by_work = body.assign(f"sdiv i64 {lanes}, {grain}")
-    by_work = body.assign(f"call i64 @llvm.smin.i64(i64 {by_work}, i64 {_MOST_CHUNKS})")
+    by_work = "1"
+    if shared:
+        by_work = body.assign(f"sdiv i64 {lanes}, {grain}")
+        by_work = body.assign(f"call i64 @llvm.smin.i64(i64 {by_work}, i64 {_MOST_CHUNKS})")
     by_length = body.assign(f"sdiv i64 {lanes}, {longest}")
     # _MOST_CHUNKS bounds the overhead of drawing chunks; a very long loop exceeds it, since a chunk
     # is also what Ctrl-C waits for and what one partial sum adds up.

@@ -19,6 +19,7 @@ from diffsim.backends.cpu import (
 )
 from diffsim.backends.cpu.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu.scheduling import (
+    are_shared,
     chunk_copies,
     combine_partials,
     functions_of,
@@ -287,7 +288,8 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     # forgotten there.
     body.int64_names.append({})
     polls = safepoints.has_long(task.body)
-    chunks = count_chunks(body, lanes, cost(task.body), unit, has_safepoints=polls)
+    shared = are_shared(module, task)
+    chunks = count_chunks(body, lanes, cost(task.body), unit, has_safepoints=polls, shared=shared)
     n = len(task.reductions)
     release = packed_copies.make(body, k, task)
     if chunks == "1":

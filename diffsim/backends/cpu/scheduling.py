@@ -29,7 +29,8 @@ from diffsim.backends.llvm.parameter_block import POOL, THREADS
 from diffsim.backends.llvm.safepoints import cost
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.simd.simd_width import choose_simd_width
-from diffsim.ir.nodes import Atomic, Store, Task, Value
+from diffsim.ir.nodes import Atomic, Let, Store, Task, Value
+from diffsim.ir.op import Math
 from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.traversal import iterations, statements
 
@@ -80,6 +81,21 @@ def unit_lanes(module: Module, task: Task) -> int:
     return simd_width(module, task) if task.simd else max(1, whole_row(task))
 
 
+def are_shared(module: Module, task: Task) -> bool:
+    """Return whether the number of chunks is that for any number of threads: False only if there is one.
+
+    Not where it decides on a result: what chunks add up apart, and functions, which a row that is cut has as
+    scalars at its ends.
+    """
+    if threads_of(module) != 1 or module.deterministic or task.order is not None:
+        return True
+    if task.reductions or (task.privatized and chunk_copies(module, task).helps_one_thread):
+        return True
+    return unit_lanes(module, task) == 1 and any(
+        isinstance(s, Let) and isinstance(s.op.lowering, Math) for s in statements(task.body)
+    )
+
+
 def chunk_copies(module: Module, task: Task) -> private_copies.Chunk:
     """Describe the private copies that each chunk of a task may have."""
     return private_copies.Chunk(task, simd_width(module, task), jit_of(module).vector_bits)
@@ -101,7 +117,8 @@ def functions_of(module: Module, task: Task) -> tuple[str, ...]:
     unit, polls = unit_lanes(module, task), safepoints.has_long(task.body)
     chunks = None
     if lanes is not None:
-        chunks = chunks_of(lanes, cost(task.body), unit, has_safepoints=polls)
+        shared = are_shared(module, task)
+        chunks = chunks_of(lanes, cost(task.body), unit, has_safepoints=polls, shared=shared)
     seamed = _seams_pay(module, task, lanes, chunks)
     if chunks == 1 or seamed:
         return ("alone",)
