@@ -99,9 +99,24 @@ class Maker:
         self.put(depth + 2, f"{m} = items[{e}]")
         inner = [*indices, m, m] + [c] * (self.r.random() < 0.15)
         self.put(depth + 2, f"{total} += {self.sum(inner)}{before and ' - '}{before}")
+        if self.r.random() < 0.4:
+            self.candidates(depth + 2, m, total)
         if self.r.random() < 0.6:
             self.nested(depth + 1, inner)
         self.locals.append(total)
+
+    def candidates(self, depth, m, total):
+        """Loads of one index under conditions in conditions, from memories of several lengths."""
+        if self.r.random() < 0.4:
+            self.put(depth, f"{total} += few[i % 3, {m} % 3]")
+        for bound in sorted(self.r.sample([2, 3, 4, ROWS], self.r.randint(1, 3)), reverse=True):
+            self.put(depth, f"if {m} < {bound} {self.pick('', 'and i % 3 > 0', f'and {m} != j')}:")
+            depth += 1
+            for _ in range(self.r.randint(1, 2)):
+                own = "" if bound > 3 else f"few[i % 3, {m}]"
+                far = f"table[{self.pick(0, 1)}, {m}]"
+                value = self.pick(own or f"v[{m}][0]", f"v[{m}][{self.component()}]", far)
+                self.put(depth, f"{total} {self.pick('+', '+', '-')}= {value}")
 
     def place(self, indices):
         """An element of two neighbouring rows, or a component."""
@@ -165,12 +180,13 @@ def results(text, seed, **options):
     names["q"], names["g"] = (
         ds.field(t, shape=(2 * ROWS, 2 * ROWS), needs_grad=True) for _ in "qg"
     )
+    names["few"] = ds.field(t, shape=(3, 3), needs_grad=True)
     for name, size in zip("vhuo", (2 * ROWS, 2 * ROWS, MOST, MOST), strict=True):
         names[name] = ds.Vector.field(width, t, shape=size, needs_grad=True, layout=layout)
     names["at"], names["of"] = ds.field(ds.i32, shape=MOST), ds.Vector.field(2, ds.i32, shape=MOST)
     exec(compile(text, f"<gathers {seed}>", "exec"), names)
     random = np.random.default_rng(seed)
-    for name in "qgvhuo":
+    for name in ("few", *"qgvhuo"):
         field = names[name]
         for part in (field, field.grad):
             shape = part.to_numpy().shape
@@ -184,7 +200,7 @@ def results(text, seed, **options):
     names["run"](n)
     found = {name: names[name].to_numpy() for name in "gho"}
     names["run"].grad(n)
-    return found | {f"{name}.grad": names[name].grad.to_numpy() for name in "qgvhuo"}
+    return found | {f"{name}.grad": names[name].grad.to_numpy() for name in ("few", *"qgvhuo")}
 
 
 def verdict(text, seed):

@@ -3,12 +3,28 @@
 An index that was loaded is a vector, whose lanes would be taken out of it again, one by one, for the
 addresses that `neighbours.py` needs. So such integers are loaded a second time, each lane's as a scalar; of
 the two LLVM keeps what is used.
+
+Where a branch or a loop has left some of the lanes, one integer may tell their elements alone. Candidates
+of a list are accessed several times, `x[j]`, `v[j]`, `radius[j]`, under one mask or one within another, and
+each lane makes its own loads. What these have in common is `j`: it is stored on the stack once,
+with 0 for idle lanes, and loads take it from there, one by one. Taken out of a vector of addresses, each of
+them took three instructions, and did so again for each memory:
+
+    %all = select <16 x i1> %mask, <16 x i32> %j, <16 x i32> zeroinitializer
+    store <16 x i32> %all, ptr %array
+    %j0 = load volatile i32, ptr %array         %j1 = load volatile i32, ptr %array + 1     ...
+    %x0 = load <2 x float>, ptr %x + 2 %j0      %x1 = load <2 x float>, ptr %x + 2 %j1      ...
+
+An idle lane loads an element that exists: code runs only where a lane is at work, and the axis along which
+that one accesses `j` has an element 0. In a branch of the branch, lanes that do not take it hold the `j` they
+had. So they may load from another memory whose axis is as long; else `j` is stored again, with 0 for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.simd.simd_values import Index, SimdValues
@@ -138,3 +154,87 @@ def _sum(body: SimdValues, a: str, b: str) -> str:
 
 def _product(body: SimdValues, a: str, factor: str) -> str:
     return a if a == "0" or factor == "1" else body.assign(f"mul nsw i64 {a}, {factor}")
+
+
+# ---- integers on the stack
+
+_LEAST_LANES = 8
+"""Lanes of a vector that rather goes through memory than is taken apart in registers."""
+_ELSEWHERE = ("add", "sub", "mul", "min", "cast")
+"""Operations that are computed in 64 bits for an index."""
+
+
+class Stored(NamedTuple):
+    """An integer of all lanes on the stack.
+
+    Attributes:
+        array: where it is.
+        below: what it is less than in all lanes, idle ones included.
+    """
+
+    array: str
+    below: int
+
+
+class Places(NamedTuple):
+    """Where lanes' elements are: an integer on the stack times a stride."""
+
+    array: str
+    stride: str
+
+
+def find_places(body: SimdValues, group: Neighbours) -> Places | None:
+    """Emit the integer that tells the lanes' elements of a group of loads, if one does."""
+    mem, index = group.accesses[0].mem, group.accesses[0].index
+    if body.lanes < _LEAST_LANES or mem.kind != "field" or mem.place or not mem.shape:
+        return None
+    terms = [(k, n) for k, (v, n) in enumerate(body.terms(mem, index, None)) if v in body.divergent]
+    if len(terms) != 1:
+        return None
+    axis, stride = terms[0]
+    v = index[axis]
+    if axis >= mem.rank or not _is_one_vector(body, v):
+        return None
+    if any(s.index[axis] is not v for s in group.accesses):
+        return None
+    return Places(_stored(body, v, mem.shape[axis]), stride)
+
+
+def _is_one_vector(body: SimdValues, v: Value) -> bool:
+    """Whether an index is a vector that was loaded or computed, and no sum of what an address is made of."""
+    let = body.made_by.get(v)
+    return (
+        v.type.scalar.bits == 32
+        and v in body.names
+        and (let is None or let.op.name not in _ELSEWHERE)
+    )
+
+
+def _stored(body: SimdValues, v: Value, extent: int) -> str:
+    """Emit the store of an index of an axis; return where it is."""
+    for scope in reversed(body.on_stack):
+        for (known, mask), at in scope.items():
+            if known is v and (mask == body.mask or at.below <= extent):
+                return at.array
+    kind, ones = body.vector("i32"), body.vector("i1")
+    text = f"select {ones} {body.mask}, {kind} {body.names[v]}, {kind} zeroinitializer"
+    array = body.spill("i32", body.assign(text))
+    body.on_stack[-1][v, body.mask] = Stored(array, extent)
+    return array
+
+
+def load_place(body: SimdValues, places: Places, lane: int) -> str:
+    """Emit how many scalars behind the base a lane's element is."""
+    # Of another load LLVM would make what takes the lane out of the vector.
+    at = body.assign(f"getelementptr i32, ptr {places.array}, i64 {lane}")
+    narrow = body.assign(f"load volatile i32, ptr {at}")
+    wide = body.assign(f"sext i32 {narrow} to i64")
+    if places.stride == "1":
+        return wide
+    return body.assign(f"mul nsw i64 {wide}, {places.stride}")
+
+
+def leave(body: SimdValues) -> None:
+    """Forget what a block has stored."""
+    for at in body.on_stack.pop().values():
+        body.free_array("i32", at.array)

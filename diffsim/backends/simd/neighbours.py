@@ -105,6 +105,9 @@ def together_where_active(
     There are as many elements as the span of a group: code runs only where a lane is active, and that one
     accesses them.
     """
+    if places := lane_offsets.find_places(body, group):
+        _Together(body, group, at, offsets, by_scalars=False, places=places).lower()
+        return
     first = group.accesses[0]
     t = first.mem.dtype.scalar
     base, own = body.pointers[first.mem], at.base
@@ -136,8 +139,10 @@ class _Together:
         offsets: list[int],
         *,
         by_scalars: bool = True,
+        places: lane_offsets.Places | None = None,
     ) -> None:
         self.body = body
+        self.places = places
         self.group = group
         self.at = at
         self.offsets = offsets
@@ -323,7 +328,10 @@ class _Together:
         """Emit the address of a lane's first access."""
         body, at, place = self.body, self.at, self.at.base
         if at.vector:
-            own = lane_offsets.own_offset(body, self.terms, at.vector, lane)
+            if self.places:
+                own = lane_offsets.load_place(body, self.places, lane)
+            else:
+                own = lane_offsets.own_offset(body, self.terms, at.vector, lane)
             place = body.assign(f"getelementptr {memory_type(self.type)}, ptr {place}, i64 {own}")
         return self.after(place, at.step * lane)
 

@@ -62,7 +62,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.traversal import statements
-from diffsim.ir.types import i64
+from diffsim.ir.types import i64, u32, u64
 
 _CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
 
@@ -83,8 +83,10 @@ class SimdLowering(SimdValues):
         # Index forms of a block are valid in that block.
         self.indices.append({})
         self.loaded.append({})
+        self.on_stack.append({})
         self.cuts |= long_blocks.cuts(block.stmts)
         super().block(block)
+        lane_offsets.leave(self)
         self.loaded.pop()
         self.indices.pop()
 
@@ -377,16 +379,8 @@ class SimdLowering(SimdValues):
         if s.reverse:
             self.kept = kept | _saved_in(s.body)
         lo, hi = self.index(s.lo), self.index(s.hi)
-        first, kind = self.as_vector(lo), self.vector("i64")
-        last = self.as_vector(hi)
-        trips = self.assign(f"sub nsw {kind} {last}, {first}")
-        if self.mask:
-            # Bounds of an inactive lane may be anything, and would run the loop far too long.
-            nothing = self.splat("i64", "0", hoist=True)
-            trips = self.assign(
-                f"select {self.vector('i1')} {self.mask}, {kind} {trips}, {kind} {nothing}"
-            )
-        most = stop = self.reduce("max", i64, trips)
+        counter, trips, most = self._trips(s, lo, hi)
+        stop = most
         inits = ["0", *(self.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True))]
         length = safepoints.strip(s) if self.has_safepoints else 0
         strips = Strips(self, ["i64", *map(self.type_of, s.params)], inits) if length else None
@@ -409,8 +403,12 @@ class SimdLowering(SimdValues):
         distance = k
         if together:
             distance = self.assign(f"sub nsw i64 {self.assign(f'sub nsw i64 {most}, 1')}, {k}")
-        iteration = self.splat("i64", distance)
-        self.mask = self.both(outer, self.assign(f"icmp slt {kind} {iteration}, {trips}"))
+        number = distance
+        if counter != "i64":
+            number = self.assign(f"trunc i64 {distance} to {counter}")
+        iteration = self.splat(counter, number)
+        goes_on = self.assign(f"icmp ult {self.vector(counter)} {iteration}, {trips}")
+        self.mask = self.both(outer, goes_on)
         if s.reverse and not together:
             place = self.plus(hi, Index(self.assign(f"sub nsw i64 -1, {k}")))
         else:
@@ -435,6 +433,28 @@ class SimdLowering(SimdValues):
             safepoints.spend(self, made, safepoints.iteration_cost(s))
             strips.finish(self.assign(f"icmp slt i64 {k}, {most}"), [k, *params])
         self.mask, self.kept = outer, kept
+
+    def _trips(self, s: For, lo: Index, hi: Index) -> tuple[str, str, str]:
+        """Emit how often each lane runs a loop, and the most of these; return the type of the former first.
+
+        As many numbers of 32 bits, without a sign, as an index of 32 bits takes: half as much to compare in
+        each iteration.
+        """
+        t = u32 if s.index.type.scalar.bits == 32 else u64
+        kind, wide = self.vector(t.llvm), self.vector("i64")
+        last, first = self.as_vector(hi), self.as_vector(lo)
+        name = f"@llvm.smax.v{self.lanes}i64"
+        self.module.declare(name, f"declare {wide} {name}({wide}, {wide})")
+        trips = self.assign(f"sub nsw {wide} {last}, {first}")
+        trips = self.assign(f"call {wide} {name}({wide} {trips}, {wide} zeroinitializer)")
+        if t is u32:
+            trips = self.assign(f"trunc {wide} {trips} to {kind}")
+        if self.mask:
+            # Bounds of an inactive lane may be anything, and would run the loop far too long.
+            chosen = f"{kind} {trips}, {kind} zeroinitializer"
+            trips = self.assign(f"select {self.vector('i1')} {self.mask}, {chosen}")
+        most = self.reduce("max", t, trips)
+        return t.llvm, trips, self.assign(f"zext i32 {most} to i64") if t is u32 else most
 
     def divergent_while(self, s: While) -> None:
         outer = self.mask

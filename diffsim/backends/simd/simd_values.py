@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from diffsim.backends.llvm.lanes import identity
 from diffsim.backends.llvm.lowering import FunctionLowering
@@ -19,22 +20,27 @@ from diffsim.backends.native.jit import Jit
 from diffsim.backends.simd import libm, masked_accesses
 from diffsim.ir.nodes import LEAVES, Const, Load, Mem, Task, Value
 from diffsim.ir.schedules import Access, Neighbours
-from diffsim.ir.types import ScalarType
+from diffsim.ir.types import ScalarType, i32
+
+if TYPE_CHECKING:
+    from diffsim.backends.simd import lane_offsets
 
 
 class Index:
     """An index of all lanes, in 64 bits: base + step * lane + vector.
 
     `step` is a compile-time constant: it decides which instructions an access becomes. A step known at run
-    time only is folded into `vector`; "" stands for a zero vector.
+    time only is folded into `vector`; "" stands for a zero vector. `narrow`: the vector of 32 bits that
+    `vector` was widened from; "": it was not.
     """
 
-    __slots__ = ("base", "step", "vector")
+    __slots__ = ("base", "narrow", "step", "vector")
 
-    def __init__(self, base: str = "0", step: int = 0, vector: str = "") -> None:
+    def __init__(self, base: str = "0", step: int = 0, vector: str = "", narrow: str = "") -> None:
         self.base = base
         self.step = step
         self.vector = vector
+        self.narrow = narrow
 
 
 class SimdValues(FunctionLowering):
@@ -69,6 +75,8 @@ class SimdValues(FunctionLowering):
         """Scratch whose elements must stay as they are where a lane is not at work."""
         self.loaded: list[dict[masked_accesses.Key, masked_accesses.Loaded]] = [{}]
         """For each block around: the neighbours in memory that it has loaded."""
+        self.on_stack: list[dict[tuple[Value, str], lane_offsets.Stored]] = [{}]
+        """For each block around: the indices that it has stored, and under which mask."""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False
         """Whether the statement being lowered is written with vectors."""
@@ -236,12 +244,13 @@ class SimdValues(FunctionLowering):
             # Widening of the same signedness does not change the number.
             if have.is_int and have.kind == t.kind and have.bits <= t.bits:
                 return self.index(let.args[0])
-        full = self.names[v]
+        full, narrow = self.names[v], ""
         if t.bits < 64:
+            narrow = full if t is i32 else ""
             # No definition to look into: the vector itself, widened.
             word = "sext" if t.kind == "i" else "zext"
             full = self.assign(f"{word} {self.vector(t.llvm)} {full} to {self.vector('i64')}")
-        return Index(vector=full)
+        return Index(vector=full, narrow=narrow)
 
     def plus(self, a: Index, b: Index) -> Index:
         # Text is folded where it is free: LLVM would do it later, but for thousands of lines.
@@ -252,7 +261,8 @@ class SimdValues(FunctionLowering):
         vector = a.vector or b.vector
         if a.vector and b.vector:
             vector = self.assign(f"add nsw {self.vector('i64')} {a.vector}, {b.vector}")
-        return Index(base, a.step + b.step, vector)
+        narrow = "" if a.vector and b.vector else a.narrow or b.narrow
+        return Index(base, a.step + b.step, vector, narrow)
 
     def times(self, a: Index, factor: str) -> Index:
         """Return an index times a scalar (a number or a register)."""
@@ -302,7 +312,7 @@ class SimdValues(FunctionLowering):
             # The first lane may be idle and have no element: no promise about its address.
             inside = "" if at.step or at.vector else "inbounds "
             pointer = self.assign(f"getelementptr {inside}{t}, ptr {pointer}, i64 {at.base}")
-        return Index(pointer, at.step, at.vector)
+        return Index(pointer, at.step, at.vector, at.narrow)
 
     def pointers_of(self, mem: Mem, at: Index) -> str:
         offsets = self.as_vector(Index("0", at.step, at.vector))
@@ -342,15 +352,7 @@ class SimdValues(FunctionLowering):
                     f"{kind} zeroinitializer){alias}"
                 )
         else:
-            # A gather under the mask: inactive lanes may have indices out of bounds, and must not
-            # be dereferenced.
-            pointers, many = self.pointers_of(mem, at), self.vector("ptr")
-            name = f"@llvm.masked.gather.{mark}.v{self.lanes}p0"
-            self.module.declare(name, f"declare {kind} {name}({many}, i32, {mask}, {kind})")
-            raw = self.assign(
-                f"call {kind} {name}({many} {pointers}, i32 {t.bytes}, {mask} {self.active_mask()}, "
-                f"{kind} zeroinitializer){alias}"
-            )
+            raw = masked_accesses.gather(self, mem, at)
         # Booleans are bytes in memory and i1 in registers.
         return self.assign(f"trunc {kind} {raw} to {mask}") if t.is_bool else raw
 
