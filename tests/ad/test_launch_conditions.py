@@ -591,6 +591,30 @@ def test_arithmetic_that_the_analysis_does_not_follow(traced):
         area()
 
 
+@pytest.mark.parametrize("whole_vector", [False, True])
+def test_a_zero_with_a_sign_is_another_argument(whole_vector):
+    x, y, slot, loss = field(5), field(5), whole(np.arange(5)), field()
+
+    @ds.kernel
+    def number(a: ds.f64):
+        for i in x:
+            y[slot[i] if 1.0 / a > 0 else 0] = x[i] ** 2
+
+    @ds.kernel
+    def vector(a: ds.types.vector(2, ds.f64)):
+        for i in x:
+            y[slot[i] if 1.0 / a[1] > 0 else 0] = x[i] ** 2
+
+    def write(a):
+        vector(ds.Vector([1.0, a])) if whole_vector else number(a)
+
+    total = summed(y, loss)
+    x.from_numpy(numbers(5))
+    check(lambda: (write(0.0), total()), loss, x)
+    error = refused(lambda: (write(-0.0), total()), loss, GlobalDataAccessError)
+    assert "iterations 0 and 1 of this parallel loop both store y[0]" in error.message
+
+
 def test_a_form_without_conditions_is_preferred(traced):
     w, v, x, loss = field(6, n=2), field(6, n=2), field(6), field()
     flag = whole([1, 0, 1, 1, 0, 0])

@@ -202,7 +202,7 @@ class LaunchChecks:
             asked: the numbers of the conditions that no test of the arguments decides.
         """
         # An assumption that a test made for other arguments is none about these.
-        key: list[Any] = [*map(values.whole, self._leaves), *asked]
+        key: list[Any] = [*(_told_apart(values.whole(v)) for v in self._leaves), *asked]
         for a in self.reads:
             box = self.special.box(a, args)
             if box is None:
@@ -266,6 +266,13 @@ class _Values(Mapping[Value, int]):
 
     def __len__(self) -> int:
         return len(self._named)
+
+
+def _told_apart(given: Any) -> Any:
+    """Return a key for a value: 0.0 equals -0.0, but an index may depend on 1 / a > 0."""
+    if isinstance(given, tuple):
+        return tuple(map(_told_apart, given))
+    return given.hex() if isinstance(given, float) else given
 
 
 def _contents(f: Field, row: int | None) -> Any:
