@@ -80,7 +80,17 @@ def measure(run: Callable[[], None], seconds: float) -> tuple[float, float]:
         wall, processor = time.perf_counter(), time.process_time()
         run()
         times.append((time.perf_counter() - wall, time.process_time() - processor))
-    return min(t[0] for t in times), min(t[1] for t in times)
+    return least(times)
+
+
+def least(times: list[tuple[float, float]]) -> tuple[float, float]:
+    """The least times but for the least hundredth.
+
+    Where other processes run, the clock of processors says half of what a call took, once in some ten
+    thousand calls.
+    """
+    walls, processors = (sorted(t[k] for t in times) for k in (0, 1))
+    return walls[len(times) // 100], processors[len(times) // 100]
 
 
 def measure_gradient(built: Built, seconds: float) -> dict[str, tuple[float, float]]:
@@ -99,10 +109,7 @@ def measure_gradient(built: Built, seconds: float) -> dict[str, tuple[float, flo
         (a, p), (b, q), (c, r) = marks
         backward.append((c - b, r - q))
         whole.append((c - a, r - p))
-    return {
-        name: (min(t[0] for t in times), min(t[1] for t in times))
-        for name, times in (("backward", backward), ("whole", whole))
-    }
+    return dict(backward=least(backward), whole=least(whole))
 
 
 def told_loss(built: Built) -> float:
