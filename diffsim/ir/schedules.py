@@ -122,7 +122,8 @@ class Neighbours:
     Attributes:
         accesses: loads, made where the first one stands, or stores or additions, where the last one does.
         shifts: of each access, the constants in its indices; all else in them is the same.
-        step: how many scalars apart two lanes' elements are; None: anywhere.
+        step: how many scalars apart two lanes' elements are; None: anywhere. 1: additions, some of them
+            to elements of lanes beside.
     """
 
     __slots__ = ("accesses", "shifts", "step")

@@ -53,7 +53,10 @@ class Maker:
         self.best = self.r.choice(["min", "max"])
 
     def text(self):
-        loops = [line for _ in range(self.r.choice([1, 1, 2])) for line in self.loop()]
+        if self.r.random() < 0.3:
+            loops = self.rows()
+        else:
+            loops = [line for _ in range(self.r.choice([1, 1, 2])) for line in self.loop()]
         return "@ds.kernel\ndef run(n: ds.i32, lo: ds.i32, hi: ds.i32):\n" + "\n".join(loops) + "\n"
 
     def colors(self):
@@ -98,6 +101,36 @@ class Maker:
                 lines.append(f"        {self.pick_store()} = a")
         lines.append(f"    {self.pick_store()} = a - y[i, j] * y[i, j + 1]")
         return ["    " + line for line in lines]
+
+    def rows(self):
+        """Lanes side by side add to elements beside theirs, in long rows and short ones."""
+        r = self.r
+        lo, hi = r.choice([("lo", "hi"), ("3", "30"), ("4", "n + 9"), ("n", "hi")])
+        end = r.choice(["3", "4", "6", "19", "37", "67", "hi", "hi", "n + 30"])
+        ahead = r.choice([(0, 1), (-1, 0), (-1, 1), (-1, 0, 1), (-2, 0, 2), (0, 5), (0, 0, 3, 4)])
+        rows = r.choice([("i",), ("i",), ("i",), ("i + 1", "i"), ("3",), ("n", "n + 1")])
+        # Elements that nobody else adds to may be stored and loaded, too.
+        if own := r.random() < 0.3:
+            ahead, rows = r.choice([(0,), (1,)]), ("i",)
+        # Divisions that no lane makes again for another one, or few.
+        slow = " / q" * r.choice([1, 3, 6, 6])
+        lines = [f"for i, j in ds.ndrange(({lo}, {hi}), (2, {end})):"]
+        lines.append("    q = 1.0 if y[i, j + 1] > 0 else 2.0")
+        lines.append(f"    a = 8 * (y[i, j + {r.choice(ahead)}] - w[i, j]){slow}")
+        for _ in range(r.randint(1, 2)):
+            guard = r.choice(["", "", "if y[i, j] > 0: ", "if j != 5: "])
+            memory, updates = r.choice("xxz"), []
+            for _ in range(r.randint(2, 5)):
+                place = f"{memory}[{r.choice(rows)}, j + {r.choice(ahead)}]"
+                term = r.choice(["a", "-a", "2 - a", f"a * {r.randint(2, 4)}", "y[i, j + 1]"])
+                updates.append(f"{place} += {term}")
+                if own and r.random() < 0.5:
+                    between = ["w[i, j] = {}", "{} = -w[i, j]", f"ds.atomic_{self.best}({{}}, a)"]
+                    updates.append(r.choice(between).format(place))
+            lines.append(f"    {guard}{'; '.join(updates)}")
+            if not own and r.random() < 0.1:
+                lines.append(f"    {self.update()}".replace("k", "1"))
+        return ["    " + line.replace("+ -", "- ") for line in lines]
 
     def pick_store(self):
         return self.r.choice(["x[i, j]", "z[i, j]"])
@@ -215,7 +248,7 @@ def verdict(text, seed):
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     how = Random(seed + 1)
     options = dict(
-        cpu_max_num_threads=how.choice([2, 3, 8]),
+        cpu_max_num_threads=how.choice([1, 2, 3, 8]),
         deterministic=how.random() < 0.1,
         debug=how.random() < 0.1,
     )

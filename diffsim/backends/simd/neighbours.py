@@ -15,11 +15,22 @@ they do where indices are sorted, their sum is added once.
 A last block of fewer lanes has its first ones: spans end with the last of these, idle lanes load what the
 first one loads, and none behind the last one writes. Under any other mask no lane is asked whether it is
 active: unless all are, each access is made as if it stood alone.
+
+Lanes side by side that add to elements beside theirs, too, update each row once (*shifted additions*):
+
+    g[%j] += %a                  g[j .. j + W] += %a + (%b of the next lane each)
+    g[%j - 1] += %b      ->      g[j - 1]      += %b of the first lane
+
+One after the other, the second update would load parts of two vectors that the first one has just stored,
+which processors do not forward: it would wait until both are in the cache. What a vector lacks at its ends is
+-0.0, which changes no number that it is added to. Each element is updated that some lane adds to, and no
+other one: in a last block, which has its first lanes, where each place is beside the one before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import memory_type
@@ -28,11 +39,14 @@ from diffsim.backends.simd import lane_offsets, registers
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.schedules import Access, Neighbours
+from diffsim.ir.types import ScalarType
 
 _MOST_LANES = 32
 """Of a vector whose lanes are written out one by one."""
 _WIDEST_STEP = 4
 """Scalars between lanes that are accessed with what lies between."""
+_FARTHEST = 4
+"""Scalars between the first and the last place: what lies between them is updated one by one."""
 
 
 def may_join(body: SimdValues, group: Neighbours) -> bool:
@@ -428,3 +442,98 @@ class _InFront(_Together):
             more = body.assign(f"icmp sgt i64 {self.count}, {lane}")
             body.emit(f"br i1 {more}, label %{own}, label %{self.behind}")
             body.start_block(own)
+
+
+# ---- lanes side by side
+
+
+def find_row(body: SimdValues, group: Neighbours) -> Index | None:
+    """Emit where the lanes' elements of the first addition are; None: each addition stands alone."""
+    first = group.accesses[0]
+    assert isinstance(first, Atomic)
+    # Under the mask of a branch, elements between those of two lanes may be nobody's.
+    if body.mask != body.fewer_lanes[0] or not may_join(body, group):
+        return None
+    at = body.index_of(first.mem, first.index, body.private_copies.get(first))
+    beside = at.step == 1 and not at.vector and offsets_of(body, group)
+    return at if beside else None
+
+
+def add_to_row(body: SimdValues, group: Neighbours, at: Index) -> None:
+    """Emit all additions of a group."""
+    first = group.accesses[0]
+    assert isinstance(first, Atomic)
+    t = first.mem.dtype.scalar
+    values: dict[int, str] = {}
+    with body.vector_ops():
+        for s, o in zip(group.accesses, offsets_of(body, group), strict=True):
+            assert isinstance(s, Atomic)
+            v = body.name(s.value)
+            values[o] = body.sum_of_two(t, body.lanes, values[o], v) if o in values else v
+    for run in _runs(body, sorted(values)):
+        _add_to_run(body, first, at, {o: values[o] for o in run})
+
+
+def _runs(body: SimdValues, offsets: list[int]) -> list[list[int]]:
+    """Return the places that are updated together."""
+    farthest, gap = min(_FARTHEST, body.lanes - 1), 1 if body.mask else _FARTHEST
+    runs = [[offsets[0]]]
+    for before, o in pairwise(offsets):
+        if o - before <= gap and o - runs[-1][0] <= farthest:
+            runs[-1].append(o)
+        else:
+            runs.append([o])
+    return runs
+
+
+def _add_to_run(body: SimdValues, first: Atomic, at: Index, values: dict[int, str]) -> None:
+    """Emit the additions to places near each other, `values` by offset from the first to the last."""
+    mem, t = first.mem, first.mem.dtype.scalar
+    lowest, last = min(values), max(values)
+    total = values[last]
+    if lowest != last:
+        nothing = body.splat(t.llvm, "-0.0" if t.is_float else "0", hoist=True)
+        if body.mask:
+            values = {o: _of_active(body, t, v, nothing) for o, v in values.items()}
+        total = values[last]
+        for o in range(last - 1, lowest - 1, -1):
+            if o in values:
+                ahead = _shifted(body, t, values[o], nothing, last - o)
+                total = body.sum_of_two(t, body.lanes, total, ahead)
+    for place in range(lowest, last):
+        lanes = [(o, place - o) for o in values if o <= place]
+        part = _sum(body, t, [_lane(body, t, values[o], lane) for o, lane in lanes])
+        body.update("add", mem, _behind(body, t, at, place), part)
+    with body.vector_ops():
+        there = Index(_behind(body, t, at, last), 1)
+        old = body.load_lanes(mem, there)
+        body.store_lanes(mem, there, body.combine("add", t, old, total))
+
+
+def _of_active(body: SimdValues, t: ScalarType, v: str, nothing: str) -> str:
+    kind = body.vector(t.llvm)
+    return body.assign(f"select {body.vector('i1')} {body.mask}, {kind} {v}, {kind} {nothing}")
+
+
+def _shifted(body: SimdValues, t: ScalarType, v: str, nothing: str, by: int) -> str:
+    """Emit a vector whose lane k is lane k + `by` of another one."""
+    kind, picks = body.vector(t.llvm), ", ".join(f"i32 {k + by}" for k in range(body.lanes))
+    mask = f"<{body.lanes} x i32> <{picks}>"
+    return body.assign(f"shufflevector {kind} {v}, {kind} {nothing}, {mask}")
+
+
+def _lane(body: SimdValues, t: ScalarType, v: str, lane: int) -> str:
+    return body.assign(f"extractelement {body.vector(t.llvm)} {v}, i64 {lane}")
+
+
+def _sum(body: SimdValues, t: ScalarType, parts: list[str]) -> str:
+    total = parts[0]
+    for part in parts[1:]:
+        total = body.combine("add", t, total, part)
+    return total
+
+
+def _behind(body: SimdValues, t: ScalarType, at: Index, offset: int) -> str:
+    if not offset:
+        return at.base
+    return body.assign(f"getelementptr {memory_type(t)}, ptr {at.base}, i64 {offset}")

@@ -105,6 +105,13 @@ class SimdLowering(SimdValues):
             if s is group.accesses[0]:
                 lookups.look_up(self, group)
             return True
+        if group.step == 1:
+            if s is group.accesses[0]:
+                self.places[group] = neighbours.find_row(self, group)
+            at = self.places[group]
+            if at is not None and s is group.accesses[-1]:
+                neighbours.add_to_row(self, group, at)
+            return at is not None
         if s is group.accesses[0]:
             joins = neighbours.may_join(self, group) and not exchanges.are_all(self, group.accesses)
             self.places[group] = neighbours.find_place(self, group) if joins else None

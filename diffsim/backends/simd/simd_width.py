@@ -133,7 +133,7 @@ def _has_work_enough(task: Task) -> bool:
     """
     if _has_lists(task) or any(g.step is None and _is_row(g) for g in task.neighbours):
         return True
-    if not task.neighbours or _has_loop(task.body):
+    if all(g.step == 1 for g in task.neighbours) or _has_loop(task.body):
         return False
     anywhere = any(group.step is None for group in task.neighbours)
     return anywhere or sum(1 for _ in statements(task.body)) > _LONG

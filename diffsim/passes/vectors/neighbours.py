@@ -49,6 +49,12 @@ def find_neighbours(
     return tuple(found)
 
 
+def adds_beside(group: Neighbours) -> bool:
+    """Whether lanes side by side add to several elements, which may be each other's."""
+    several = len(set(group.shifts)) < len(group.shifts) or len({s[-1] for s in group.shifts}) > 1
+    return group.step == 1 and isinstance(group.accesses[0], Atomic) and several
+
+
 class _Groups:
     """The groups of one block."""
 

@@ -55,7 +55,7 @@ from diffsim.passes.vectors.appends import with_appends
 from diffsim.passes.vectors.colored_lanes import with_lanes_of_one_color
 from diffsim.passes.vectors.lanes_together import MOST_PAIRS, may_run_together
 from diffsim.passes.vectors.loads_first import with_loads_first
-from diffsim.passes.vectors.neighbours import find_neighbours
+from diffsim.passes.vectors.neighbours import adds_beside, find_neighbours
 from diffsim.passes.vectors.packing import extent_of, find_packed, reordered
 
 _LANES = 16  # lanes that the estimate counts on
@@ -131,7 +131,7 @@ def _task(task: Task, has_masks: bool, *, few: bool) -> Task:
         by_lane=by_lane,
         privatized=tuple([_meeting_less(p, task, by_lane) for p in estimate.privatized]),
         packed=tuple([p for p in packed if p.loads]),
-        neighbours=estimate.neighbours,
+        neighbours=(*estimate.neighbours, *estimate.beside),
     )
 
 
@@ -359,10 +359,11 @@ class _Estimate:
             Neighbours(g.accesses, g.shifts, self.step(a.mem, a.index, self.lane))
             for g in find_neighbours(task, divergent)
             for a in g.accesses[:1]
+            if near.isdisjoint(g.accesses)
         ]
-        # What is a vector in memory needs no group.
-        apart = [g for g in found if g.step not in (0, 1)]
-        self.neighbours = tuple([g for g in apart if near.isdisjoint(g.accesses)])
+        # What is a vector in memory needs no group, unless lanes add to elements of each other.
+        self.neighbours = tuple([g for g in found if g.step not in (0, 1)])
+        self.beside = tuple([g for g in found if adds_beside(g)])
         self.together: dict[Access, float] = {}
         """The cost to a lane of an access that it makes together with others."""
         for g in self.neighbours:
