@@ -312,8 +312,8 @@ class Reverser(ForwardAgain):
 
     def _loop(self, s: For | While, adj: Adjoints) -> None:
         """Emit the adjoint of a loop: its iterations backwards, from the states that `_save` has kept."""
-        # In the adjoint of an iteration, what comes of zeros would be zeros also for values that no adjoint is
-        # collected of: those that `_last_replaced_back` leaves to the other iterations. Elsewhere a loop
+        # In the adjoint of an iteration, what comes of zeros would be zeros also for values that no adjoint
+        # is collected of: those that `_last_replaced_back` leaves to the other iterations. Elsewhere a loop
         # that nothing flows into is reversed all the same: what it needs may be a reason to refuse a
         # tape, and all reasons are told at once.
         if self.loops and not any(out in adj for out in s.outs) and not _has_effects(s.body):
