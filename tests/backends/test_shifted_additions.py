@@ -30,23 +30,49 @@ def four():
     return field
 
 
-def adder(t, ahead, n):
+def adder(t, ahead, n=None):
     """Return fields and a kernel in which lane j adds (k + 1) * a[j] to element j + ahead[k], in n columns.
 
-    Divisions, which no lane makes again for another one, keep it from gathering.
+    Divisions, which no lane makes again for another one, keep it from gathering. None: n is an argument.
     """
     x, a = ds.field(t, shape=(ROWS, ROOM)), ds.field(ds.f32, shape=(ROWS, ROOM))
 
     divisor = four()
 
-    @ds.kernel
-    def add():
-        for i, j in ds.ndrange(ROWS, (2, 2 + n)):
-            value = 64 * a[i, j] / divisor[None] / divisor[None] / divisor[None]
-            for k, o in ds.static(enumerate(ahead)):
-                x[i, j + o] += ds.cast((k + 1) * value, t)
+    @ds.func
+    def put(i, j):
+        value = 64 * a[i, j] / divisor[None] / divisor[None] / divisor[None]
+        for k, o in ds.static(enumerate(ahead)):
+            x[i, j + o] += ds.cast((k + 1) * value, t)
+
+    if n is None:
+
+        @ds.kernel
+        def add(columns: ds.i32):
+            for i, j in ds.ndrange(ROWS, (2, 2 + columns)):
+                put(i, j)
+
+    else:
+
+        @ds.kernel
+        def add():
+            for i, j in ds.ndrange(ROWS, (2, 2 + n)):
+                put(i, j)
 
     return x, a, add
+
+
+def check_sums(made, ahead, n, *args):
+    """Launch such a kernel for n columns and compare with NumPy's sums."""
+    x, a, add = made
+    before, given = numbers((ROWS, ROOM), 1), numbers((ROWS, ROOM), n)
+    x.from_numpy(before.astype(x.dtype.numpy))
+    a.from_numpy(given)
+    add(*args)
+    want = before.copy()
+    for k, o in enumerate(ahead):
+        want[:, 2 + o : 2 + n + o] += (k + 1) * given[:, 2 : 2 + n]
+    np.testing.assert_array_equal(x.to_numpy(), want)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -54,17 +80,19 @@ def adder(t, ahead, n):
 @pytest.mark.parametrize("ahead", AHEAD)
 def test_sums(ahead, t, threads):
     """Rows shorter than a vector, of whole blocks, and with last blocks of one lane and of all but one."""
-    for n in (1, 2, 3, 31, 33, 64, 65, 127, 129):
-        ds.init(arch=ds.cpu, cpu_max_num_threads=threads, offline_cache=False)
-        x, a, add = adder(t, ahead, n)
-        before, given = numbers((ROWS, ROOM), 1), numbers((ROWS, ROOM), n)
-        x.from_numpy(before.astype(t.numpy))
-        a.from_numpy(given)
-        add()
-        want = before.copy()
-        for k, o in enumerate(ahead):
-            want[:, 2 + o : 2 + n + o] += (k + 1) * given[:, 2 : 2 + n]
-        np.testing.assert_array_equal(x.to_numpy(), want)
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads, offline_cache=False)
+    made = adder(t, ahead)
+    check_sums(made, ahead, 64, 64)
+    assert "shufflevector" in made[2].llvm() or len(set(ahead)) == 1
+    for n in (0, 1, 2, 3, 31, 33, 64, 65, 127, 129):
+        check_sums(made, ahead, n, n)
+
+
+@pytest.mark.parametrize("ahead", AHEAD)
+@pytest.mark.parametrize("n", [1, 31, 33])
+def test_sums_of_rows_of_known_length(ahead, n):
+    ds.init(arch=ds.cpu, cpu_max_num_threads=1, offline_cache=False)
+    check_sums(adder(ds.f32, ahead, n), ahead, n)
 
 
 def vector_stores(kernel):
