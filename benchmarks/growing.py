@@ -26,7 +26,7 @@ from diffsim.runtime.files import write_text
 ABOUT = """# How first calls grow
 
 Written by `growing.py --write`: processor time of the first forward pass and the first gradient [ms], at four
-sizes, on a machine that others used, too. The exponents are those of the last doubling: 1 says that the time
+sizes, on a machine with nothing else to do. The exponents are those of the last doubling: 1 says that the time
 has doubled with the program. `layer` has k * k weights.
 """
 HEAD = """
