@@ -26,8 +26,8 @@ from diffsim.runtime.files import write_text
 ABOUT = """# How first calls grow
 
 Written by `growing.py --write`: processor time of the first forward pass and the first gradient [ms], at four
-sizes, on a machine with nothing else to do. The exponents are those of the last doubling: 1 says that the time
-has doubled with the program. `layer` has k * k weights.
+sizes, on a machine with nothing else to do. The exponents are those of the last doubling: 1 says that the
+time has doubled with the program. `layer` has k * k weights.
 """
 HEAD = """
 x = ds.field(ds.f32, shape=64, needs_grad=True)

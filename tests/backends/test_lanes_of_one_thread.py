@@ -1,4 +1,4 @@
-"""With one thread a task is one call: no pool, no chunks, and the bits that several threads compute."""
+"""With one thread a task is one call: no pool, no chunks, but the sums and functions of several threads."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_one_thread_has_no_chunks_but_for_sums():
     assert runs_on_pool(texts[0])
 
 
-def test_the_same_bits_as_with_several_threads():
+def test_the_same_sums_and_functions_as_with_several_threads():
     (_, one, values), (_, two, _) = sweep(1), sweep(2)
     for a, b in zip(one[:2], two[:2], strict=True):
         assert a.tobytes() == b.tobytes()

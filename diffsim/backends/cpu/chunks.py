@@ -147,8 +147,9 @@ def count_chunks(
     safepoints may take long: Ctrl-C is noticed inside it. Those that no thread will share (`scheduling.py`)
     are as few as that allows.
 
-    So results do not depend on the number of threads: neither sums, nor the last bits of elements
-    that a vectorized loop's remainder computes with scalar functions.
+    So neither the order of sums depends on the number of threads, nor which elements a vectorized loop's
+    remainder computes with scalar functions. Which products LLVM fuses with sums may: with one thread it
+    sees more constants.
     """
     grain, longest = _limits(work, unit, has_safepoints)
     # With constant bounds the count is folded here: one chunk then needs no pool at all, and the
