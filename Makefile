@@ -86,11 +86,11 @@ clean: ## Remove .venv and everything else that was made here
 	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out examples/output
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# An environment on top of .venv, named as its dependency group.
+# An environment on top of .venv, named as its dependency group. .venv may be a link in a copy that goes, as in .ci/run.
 $(VENV)/bridges/.ready $(VENV)/docs/.ready: $(VENV)/%/.ready: $(READY)
 	@echo "Installing $* into $(VENV)/$*"
 	@$(BIN)/python -m venv --clear --without-pip $(VENV)/$*
-	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	@$(BIN)/python -c 'import os, sysconfig; print(os.path.realpath(sysconfig.get_path("purelib")))' \
 	    > `$(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/below.pth
 	@$(BIN)/python -m pip --disable-pip-version-check --python $(VENV)/$*/bin/python install -q --group $*
 	@touch $@
