@@ -342,6 +342,38 @@ class TestGradients:
         with pytest.raises(ds.GlobalDataAccessError, match="needs the cells that were active"):
             tape.backward()
 
+    @pytest.mark.parametrize("how", ["copied", "cleared"])
+    def test_recordings_that_repeat(self, how):
+        self.scatter(2)
+        saved = how == "copied"
+        for turn in range(4):
+            self.x.fill(0)
+            tape = ds.Tape(self.loss, in_place="save" if saved else "refuse")
+            with tape:
+                # Long enough to be repeated even without copies.
+                for _ in range(1 if saved else 30):
+                    self.x.fill(0)
+                self.scatter(2)
+                self.step()
+                if saved:
+                    self.scatter(2)  # overwrites what the loop has read
+            p = self.p.to_numpy()
+            want = np.cos(p * p) * 2 * p * np.array([3, 8, 13])
+            np.testing.assert_allclose(self.p.grad.to_numpy(), want, rtol=1e-12)
+            assert not saved or tape.stats().saved_bytes, turn
+
+    def test_recordings_whose_set_grows(self):
+        """The copies of the last recording are of fewer cells than those of the next one."""
+        for turn in range(4):
+            self.x.fill(0)
+            with ds.Tape(self.loss, in_place="save"):
+                self.scatter(2 + 5 * turn)
+                self.step()
+                self.scatter(2 + 5 * turn)
+            p, at = self.p.to_numpy(), 2 + 5 * turn + 5 * np.arange(3)
+            want = np.cos(p * p) * 2 * p * (at + 1)
+            np.testing.assert_allclose(self.p.grad.to_numpy(), want, rtol=1e-12)
+
     def test_forward_mode(self):
         self.run()
         self.x.fill(0)

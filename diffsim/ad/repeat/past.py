@@ -345,5 +345,8 @@ def _can_repeat(entry: Entry, exactly: bool) -> bool:
         assert isinstance(entry, Wrote)
         said = entry.declared_constant or entry.array_source or entry.lost_at
         plain = isinstance(entry.value, np.ndarray) and not isinstance(entry.index, Run)
+        if exactly and entry.field.tree is not None:  # no replay writes below a sparse node
+            return False
         return plain and not said and not entry.field.is_grad
-    return isinstance(entry, Saved)
+    # Nor does one copy it back: which cells are active may be another set by then.
+    return isinstance(entry, Saved) and not entry.is_orphan and entry.box[0].tree is None
