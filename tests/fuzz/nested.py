@@ -1,9 +1,9 @@
 """Random programs whose lanes run loops in loops: what each of them saves for its adjoint.
 
 Loops are counted, left early, skipped in part, in branches, or end when a number is reached; some keep or
-replace what they carry, and some carry what only decides on something. Their numbers of iterations are
-constants, or differ from lane to lane. Memory for saved values is short in most programs, so that loops go
-back in segments or run again.
+replace what they carry, some carry what only decides on something, and some search by halves. Their numbers
+of iterations are constants, or differ from lane to lane. Memory for saved values is short in most programs,
+so that loops go back in segments or run again.
 """
 
 import contextlib
@@ -78,6 +78,8 @@ class NestedMaker(Maker):
                 self.put(inside, f"{name} = 0.7 * {name} + {self.expr(1)}")
             if inside > depth + 1:
                 self.scope.floats, self.scope.vecs = within
+        if self.r.random() < 0.2:
+            self.scope.floats.append(self.searched(depth + 1))
         new = self.expr(1)
         replaced = (
             f"ds.min({name}, {new})",
@@ -97,6 +99,22 @@ class NestedMaker(Maker):
         if self.r.random() < 0.25:
             name = self.decided(depth, name)
         self.scope.floats = [*floats, name]
+        if self.r.random() < 0.2:
+            self.scope.floats.append(self.searched(depth))
+
+    def searched(self, depth):
+        """A local that the result of a search is a factor of: a loop whose own values have no derivative."""
+        made, first, end, middle = (f"{kind}{next(self.names)}" for kind in "qaem")
+        wanted = self.expr(1)
+        self.put(depth, f"{first}, {end} = 0, {self.pick(1, 4, 7)}")
+        self.put(depth, f"while {first} < {end}:")
+        self.put(depth + 1, f"{middle} = ({first} + {end}) // 2")
+        self.put(depth + 1, f"if {wanted} > {self.number()} * {middle}:")
+        self.put(depth + 2, f"{first} = {middle} + 1")
+        self.put(depth + 1, "else:")
+        self.put(depth + 2, f"{end} = {middle}")
+        self.put(depth, f"{made} = {self.expr(1)} * (0.1 * {first} + {self.number()})")
+        return made
 
     def decided(self, depth, name):
         """A local that what a loop carries has decided on, and gives no derivative."""

@@ -110,3 +110,61 @@ def test_a_search_has_no_adjoint(cpu):
     np.testing.assert_allclose(x.grad.to_numpy(), 3 * (p - q[nearest]) ** 2, rtol=1e-12)
     np.testing.assert_allclose(site.grad.to_numpy(), exact, rtol=1e-12)
     assert not any(word in search.grad.ir() for word in ("while", "saved", "store", "atomic"))
+
+
+def test_what_a_search_has_found_is_computed_once(cpu):
+    """The adjoint runs it to know where it adds: forward, without a count of its iterations."""
+    cpu.init(arch=cpu.cpu, default_fp=cpu.f64)
+    n, m = 37, 16
+    rng = np.random.default_rng(6)
+    edge, at = (ds.field(ds.f64, shape=k, needs_grad=True) for k in (m, n))
+    x, y = (ds.field(ds.f64, shape=k, needs_grad=True) for k in (m, n))
+
+    @ds.kernel
+    def look_up():
+        for i in range(n):
+            first, end = 0, m - 1
+            while first < end:
+                middle = (first + end) // 2
+                if edge[middle] < at[i]:
+                    first = middle + 1
+                else:
+                    end = middle
+            y[i] = x[first] ** 2 * at[i]
+
+    edges, places, values = np.sort(rng.random(m)), rng.random(n), rng.standard_normal(m)
+    for name, given in ((edge, edges), (at, places), (x, values)):
+        name.from_numpy(given)
+    look_up()
+    y.grad.fill(1.0)
+    look_up.grad()
+    found = np.minimum(np.searchsorted(edges, places), m - 1)
+    exact = np.zeros(m)
+    np.add.at(exact, found, 2 * values[found] * places)
+    np.testing.assert_allclose(x.grad.to_numpy(), exact, rtol=1e-12)
+    np.testing.assert_allclose(at.grad.to_numpy(), values[found] ** 2, rtol=1e-12)
+    np.testing.assert_array_equal(edge.grad.to_numpy(), 0)
+    ir = look_up.grad.ir()
+    assert ir.count("load edge") == 1
+    assert not any(word in ir for word in (" for ", "saved", "iteration"))
+
+
+def test_a_loop_of_given_numbers_that_stores_clears_gradients(cpu):
+    """What was in the elements before has no effect any more."""
+    cpu.init(arch=cpu.cpu, default_fp=cpu.f64)
+    y = ds.field(ds.f64, shape=(3, 8), needs_grad=True)
+
+    @ds.kernel
+    def fill():
+        for i in range(3):
+            k = i
+            while k < 6:
+                y[i, k] = 1.5
+                k += 2
+
+    y.grad.fill(1.0)
+    fill.grad()
+    exact = np.ones((3, 8))
+    for i in range(3):
+        exact[i, i:6:2] = 0
+    np.testing.assert_array_equal(y.grad.to_numpy(), exact)

@@ -30,7 +30,7 @@ from diffsim.ir.nodes import (
     zero,
 )
 from diffsim.ir.op import Math
-from diffsim.ir.traversal import Rewriter
+from diffsim.ir.traversal import Rewriter, bound_in, statements
 from diffsim.ir.types import Type, bool_, derivative_type, i64
 from diffsim.passes.analysis.affine import Definitions, updated_element
 from diffsim.passes.analysis.counted_loops import most_iterations
@@ -88,6 +88,7 @@ class ForwardAgain:
         self.checkpoints = Checkpoints({}, {}, {})
         self.many_lanes = False
         self.saved: dict[Stmt, SavedLoopValue] = {}
+        self._reversed: dict[Stmt, bool] = {}
         self.replaced: dict[Stmt, list[LastReplaced]] = {}
         self.loop_of: dict[Mem, For | While] = {}
         self.swept: dict[Value, Swept] = {}
@@ -255,6 +256,7 @@ class ForwardAgain:
         if self._is_nested(s):
             self._run_nested(s, (lo, hi), inits)
             return
+        save = save and self.is_reversed(s)
         groups = self._replaced_in(s) if save else []
         noted = {k for g in groups for k in g.positions}
         if save and (
@@ -266,6 +268,14 @@ class ForwardAgain:
         else:
             outs = self._iterations(s, (lo, hi), inits, groups=groups)
         self.env.update(zip(s.outs, outs, strict=True))
+
+    def is_reversed(self, s: For | While) -> bool:
+        """Whether adjoints may flow into a loop; none flow into a search among given numbers."""
+        if s not in self._reversed:
+            inside = Block([s])
+            flows = not self.active.isdisjoint(bound_in(inside))
+            self._reversed[s] = flows or has_other_ways_in(inside)
+        return self._reversed[s]
 
     def _is_nested(self, s: For | While) -> bool:
         """Whether a loop saves for all iterations of those around it."""
@@ -313,6 +323,7 @@ class ForwardAgain:
         if self._is_nested(s):
             self._run_nested(s, bounds, inits)
             return
+        save = save and self.is_reversed(s)
         length = self.checkpoints.split.get(s)
         if save and length is not None and not self.many_lanes:
             outs = self._save_at_once(s, bounds, inits, length)
@@ -552,3 +563,9 @@ class ForwardAgain:
         self.builder.add(Alloca(made, count, s.span))
         self.loop_of[made] = s
         return made
+
+
+def has_other_ways_in(block: Block) -> bool:
+    """Whether adjoints may flow into a block by other ways than its results."""
+    kinds = (Store, Atomic, CustomCall, InlineLLVM)
+    return any(isinstance(s, kinds) for s in statements(block))

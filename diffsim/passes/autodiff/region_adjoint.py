@@ -47,11 +47,11 @@ from diffsim.ir.nodes import (
     zero,
 )
 from diffsim.ir.op import NotDifferentiable, Zero
-from diffsim.ir.traversal import free_values, statements
+from diffsim.ir.traversal import free_values
 from diffsim.ir.types import derivative_type
 from diffsim.passes.analysis.affine import updated_element
 from diffsim.passes.autodiff.custom_calls import AdjointCopier
-from diffsim.passes.autodiff.forward_again import ForwardAgain
+from diffsim.passes.autodiff.forward_again import ForwardAgain, has_other_ways_in
 from diffsim.passes.autodiff.loop_checkpoints import Run, downwards, index_hint
 from diffsim.passes.autodiff.skipped_iterations import (
     CUTTING,
@@ -316,7 +316,9 @@ class Reverser(ForwardAgain):
         # is collected of: those that `_last_replaced_back` leaves to the other iterations. Elsewhere a loop
         # that nothing flows into is reversed all the same: what it needs may be a reason to refuse a
         # tape, and all reasons are told at once.
-        if self.loops and not any(out in adj for out in s.outs) and not _has_effects(s.body):
+        if not self.is_reversed(s):
+            return
+        if self.loops and not any(out in adj for out in s.outs) and not has_other_ways_in(s.body):
             return
         outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
         noted = self.replaced[s]
@@ -478,9 +480,3 @@ class Reverser(ForwardAgain):
         # A leftover would be a contribution lost without notice.
         assert not inner, [v.hint for v in inner]
         return tuple(nexts)
-
-
-def _has_effects(block: Block) -> bool:
-    """Whether adjoints may flow into a block by other ways than its results."""
-    kinds = (Store, Atomic, CustomCall, InlineLLVM)
-    return any(isinstance(s, kinds) for s in statements(block))
