@@ -156,3 +156,35 @@ def test_a_loop_that_is_said_to_be_parallel_stays_it(cpu):
 
     with pytest.raises(ds.KernelSyntaxError, match="best belongs to the kernel"):
         largest()
+
+
+def test_a_loop_takes_the_name_of_an_index_around_it(cpu):
+    x = ds.field(ds.f64, (3, 4), needs_grad=True)
+    loss = ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def pairs():
+        for a, b in ds.ndrange(3, 4):
+            for b in range(4):
+                for a in range(b):
+                    if a < 3:
+                        loss[None] += (b + 1) * x[a, b]
+
+    with ds.Tape(loss):
+        pairs()
+    expected = np.zeros((3, 4))
+    for _ in range(12):
+        for b in range(4):
+            expected[:b, b] += b + 1
+    np.testing.assert_array_equal(x.grad.to_numpy(), expected)
+
+    @ds.kernel
+    def reads():
+        for a, b in ds.ndrange(3, 4):
+            for b in range(4):
+                loss[None] += x[a, b]
+                for a in range(3):
+                    loss[None] += x[a, b]
+
+    with pytest.raises(ds.KernelTypeError, match="a is the index of a loop above"):
+        reads()

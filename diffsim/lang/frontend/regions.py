@@ -394,6 +394,12 @@ class CarriedValues:
             thing = self.cx.env[name]
             what = {DRAWS: "the number of random draws", RESULT: "the result"}.get(name, name)
             if isinstance(thing, Undefined):
+                param = self.params[len(made)]
+                # As where a loop inside took the name of an index around, which no iteration reads.
+                if thing.error is None and self._is_unread(name, param):
+                    self.undefined[name] = thing
+                    made.append(param)
+                    continue
                 raise thing.error or self.cx.type_error(
                     self.node, f"{name} {thing.why} in this loop", "assign it on every path"
                 )
@@ -432,16 +438,19 @@ class CarriedValues:
         """
         if not isinstance(thing, Value) or thing.type is param.type:
             return False
-        others = (self.cx.env.get(n) for n in self.names if n != name)
-        body = Block(self.cx.builder.stmts, ())
-        if any(param in free_values(block) for block in (body, self.cond) if block is not None):
-            return False
-        if any(other is param for other in others):
+        if not self._is_unread(name, param):
             return False
         self.undefined[name] = Undefined(
             f"is {an(param.type)} before this loop and {an(thing.type)} in it"
         )
         return True
+
+    def _is_unread(self, name: str, param: Value) -> bool:
+        """Return whether no iteration reads what a name was before it."""
+        body = Block(self.cx.builder.stmts, ())
+        if any(param in free_values(block) for block in (body, self.cond) if block is not None):
+            return False
+        return all(self.cx.env.get(n) is not param for n in self.names if n != name)
 
     def exit(self) -> tuple[Value, ...]:
         """Bind the names to the loop's results, for what follows, and return the results."""
