@@ -234,6 +234,41 @@ def test_other_writes_between_the_launches(cpu):
     assert s.start.grad.to_numpy().tolist() == [1, 1, 1]
 
 
+def test_a_program_goes_on_whose_arguments_were_others(cpu, quick_code):
+    """What decides that h[1] is an input may be launches of a program without writes, which asks for none."""
+    h = ds.field(ds.f64, (3, 1), needs_grad=True)
+    x, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def weigh(t: ds.i32):
+        for i in range(1):
+            loss[None] += 3.0 * h[t, i]
+
+    @ds.kernel
+    def square():
+        loss[None] += x[None] ** 2
+
+    def turn(t, *, writes):
+        with ds.Tape(loss):
+            if t is None:
+                square()
+            else:
+                weigh(t)
+                if writes:
+                    h[1, 0] = 3.0
+                weigh(1)
+        return h.grad.to_numpy()[:, 0].tolist()
+
+    for t, writes in [(2, False)] * 3 + [(None, False)] * 3:
+        turn(t, writes=writes)
+    for _ in range(3):
+        assert turn(1, writes=True) == [0.0, 3.0, 0.0]
+    for _ in range(2):
+        turn(None, writes=False)
+        assert turn(2, writes=False) == [0.0, 3.0, 3.0]
+        assert turn(2, writes=True) == [0.0, 3.0, 3.0]
+
+
 def test_tapes_that_live_at_once(cpu):
     """Each has memory of its own, and passes of an older one stay right."""
     s = Chain()

@@ -99,6 +99,11 @@ class Maker:
             lines.append(f"        a += 2 * y[i + {r.randint(-1, 1)}, j + {r.randint(-1, 1)}]")
             if r.random() < 0.3:
                 lines.append(f"        {self.pick_store()} = a")
+        if r.random() < 0.3:
+            # Of a row, lanes load what they have stored themselves, and what nobody stores.
+            lines.append("    if j < 3:")
+            lines.append(f"        w[i, j] {r.choice(['=', '+='])} 2 * y[i, j]")
+            lines.append("    a += w[i, j] - w[i, j + 1]")
         lines.append(f"    {self.pick_store()} = a - y[i, j] * y[i, j + 1]")
         return ["    " + line for line in lines]
 

@@ -86,6 +86,11 @@ def scatter():
         x[q[i]] = 2.0 * p[i]
 
 @ds.kernel
+def order(t: ds.i32):
+    for i in q:
+        q[i] = ds.min(i, t)
+
+@ds.kernel
 def gather(a: ds.f64):
     for i in x:
         loss[None] += a * x[q[i]] * p[i]
@@ -538,6 +543,8 @@ THEMES = [
     [*LENGTHS, *WRITES, "end({t})"],
     [*LENGTHS, *GIVEN, *WRITES],
     ["scatter()", "gather({a})", "total()"],
+    ["scatter()", "gather({a})", "total()", "order({t})", "order(3)"],
+    ["into({t}, {a})", "into(0, 0.5)", "assign(h, (0, 1), 0.5)", WRITES[1], "end({t})", "total()"],
     ["assign(h, ({t}, 1), {n})", "into({t}, {a})", "end({t})", "assign(p, 1, 0.75)"],
     ["between({t}, {t})", "end({t})", "enter()"],
     ["hand_on(v, w)", "hand_on(w, v)", "squares(w, {a})", "add_to(v, w, {a}, 1)"],
@@ -568,6 +575,8 @@ CHANGES = [
     "T = None",
     "ds.ad.clear_all_gradients()",
     "p.grad.fill({n})",
+    "x.grad.fill({n})",
+    "h.grad.fill({n})",
 ]
 
 
@@ -589,8 +598,7 @@ def make(seed):
         if r.random() < 0.2:
             form = r.choice([*FORMS, "returned", "returned more"])
         if r.random() < 0.25:
-            some = CHANGES[3:5] if "scatter()" in theme and r.random() < 0.5 else CHANGES
-            lines.append(r.choice(some).format(n=r.choice(NUMBERS[:4])))
+            lines.append(_change(r, theme, CHANGES))
         lines.append(f"turn({form!r}, lambda: [{', '.join(_filled(r, op) for op in body)}])")
     return "\n".join(lines) + "\n"
 
@@ -616,7 +624,7 @@ def _calm(r):
         if r.random() < 0.1:
             bodies = [ops]
         if r.random() < 0.25:
-            lines.append(r.choice(CHANGES + LOOKS).format(n=r.choice(NUMBERS[:4])))
+            lines.append(_change(r, theme, CHANGES + LOOKS))
         lines.append(f"turn({now!r}, lambda: [{', '.join(_filled(r, op) for op in ops)}])")
     return "\n".join(lines) + "\n"
 
@@ -627,7 +635,8 @@ def _taking_turns(r):
         [
             t
             for t in THEMES
-            if len(t) > 4 and not {*t}.isdisjoint({*WRITES, *GIVEN, *LENGTHS, *READS, *RETURNS})
+            if len(t) > 4
+            and not {*t}.isdisjoint({*WRITES, *GIVEN, *LENGTHS, *READS, *RETURNS, "order(3)"})
         ]
     )
     start = [_op(r, 0.0, theme) for _ in range(r.randint(0, 3))]
@@ -637,21 +646,27 @@ def _taking_turns(r):
         bodies.append(
             [*start[: r.randint(0, 3)], *rest, r.choice(["total()", "scaled()", "end({t})"])]
         )
-    usual = ["loss", "loss", "once", "once", "more"]
+    usual = ["loss", "loss", "once", "once", "more", "save"]
     usual = r.choice(RETURN_FORMS if "give(product())" in theme else usual)
     lines = []
     for _ in range(r.randint(12, 30)):
         ops, form = r.choice(bodies), usual
         if r.random() < 0.05:
             form = r.choice(
-                ["loss", "named", "once", "more", "free", "blocks", "maybe", "late", "seeds"]
+                "loss named once more free blocks maybe late seeds adds adds save".split()
             )
         if r.random() < 0.08:
             ops = _changed(r, ops, 0.6, theme)
         if r.random() < 0.08:
-            lines.append(r.choice(CHANGES + LOOKS).format(n=r.choice(NUMBERS[:4])))
+            lines.append(_change(r, theme, CHANGES + LOOKS))
         lines.append(f"turn({form!r}, lambda: [{', '.join(_filled(r, op) for op in ops)}])")
     return "\n".join(lines) + "\n"
+
+
+def _change(r, theme, changes):
+    """What happens between two turns: where q tells what lanes store, often to q."""
+    some = CHANGES[3:5] if "scatter()" in theme and r.random() < 0.5 else changes
+    return r.choice(some).format(n=r.choice(NUMBERS[:4]))
 
 
 def _body(r, rare, theme):

@@ -18,7 +18,7 @@ from diffsim.errors import DiffsimError
 
 STEPS = 2
 SIZES = [*[(22, 23), (24, 22)] * 4, (24, 3), (3, 24), (1, 22), (2, 23), (100, 20)]
-NAMES = "u v w p r m total".split()
+NAMES = "u v w p r m c e total".split()
 
 
 class Maker:
@@ -47,8 +47,18 @@ class Maker:
         # Boxes that are no whole torus, too.
         rows = self.pick(*["H"] * 9, "(1, H)", "H - 1" if self.h > 1 else "H")
         self.put(1, f"for i, j in ds.ndrange({rows}, {self.pick(*['W'] * 9, '(0, W - 1)')}):")
+        (self.moved if self.r.random() < 0.05 else self.cells)()
+        self.put(0, "def main():")
+        self.put(1, f"for t in range({STEPS}):")
+        self.put(2, "step(t)" if known else "step(t, H, W)")
+        return "\n".join(self.lines) + "\n"
+
+    def cells(self):
+        """What cells get of their neighbours."""
         # Without sums over lanes clears may trail.
         self.values = ["1.0"] if self.plain else ["1.0", "p[0]"]
+        # An axis that an index has twice.
+        self.twice = not self.plain and self.r.random() < 0.1
         for k in range(self.r.randint(0 if self.plain else 1, 3)):
             self.put(2, f"a{k} = {self.sum()}")
             if self.r.random() < 0.4:
@@ -65,10 +75,14 @@ class Maker:
             self.put(2, f"{self.pick('total[None]', 'r[i]')} += {self.sum()}")
         if self.r.random() < 0.2 * (not self.plain):
             self.put(2, f"v[t + 1, {self.place()}] += {self.sum()}")
-        self.put(0, "def main():")
-        self.put(1, f"for t in range({STEPS}):")
-        self.put(2, "step(t)" if known else "step(t, H, W)")
-        return "\n".join(self.lines) + "\n"
+        elif self.r.random() < 0.1 * (not self.plain):
+            self.moved()
+
+    def moved(self):
+        """Lanes add to neighbours what they load of their own, and change that afterwards."""
+        for _ in range(2):
+            self.put(2, f"e[1, {self.place()}] += {self.pick('', '2.0 * ')}e[0, i, j]")
+        self.put(2, f"e[0, i, j] {self.pick('+= 1.0', '+= p[0]', '= 0.0', '= p[0]')}")
 
     def along(self, axis, n):
         k = self.pick(1, 1, 1, 2, 3, self.far)
@@ -89,6 +103,8 @@ class Maker:
     def value(self):
         if self.plain:
             return self.pick(f"u[t, {self.place()}]", *self.values)
+        if self.twice and self.r.random() < 0.5:
+            return f"c[i, {self.place()}]"
         return self.pick(
             f"u[t, {self.place()}]",
             f"u[t, {self.place()}]",
@@ -120,6 +136,7 @@ def _run(text, seed, arch):
     head = text.split("\n", 1)[0]
     h, w = (int(n) for n in head.partition("=")[2].split(","))
     shapes = dict.fromkeys("uvw", (STEPS + 1, h, w)) | {"p": 1, "r": h, "m": (h, w), "total": ()}
+    shapes |= {"c": (h, h, w) if "c[i, " in text else (1, 1, 1), "e": (2, h, w)}
     fields = {
         k: ds.Vector.field(2, ds.f64, shapes[k], needs_grad=True)
         if k == "w"

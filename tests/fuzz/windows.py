@@ -20,8 +20,9 @@ def make(seed):
     """The program of this number."""
     r = Random(seed)
     c, o, size = r.choice([3, 8, 8]), r.choice([2, 3, 5, 9, 9]), r.choice([1, 2, 2, 3, 5])
-    # A long window for one that goes in steps; the interpreter takes its time for each weight.
-    c, o = (3, 2) if size == 5 else (c, o)
+    # Long windows are for those that go in steps; the interpreter takes its time for each weight.
+    if c * o * size**2 > 160:
+        c, o = (3, 2) if size == 5 else r.choice([(8, 2), (3, 5)])
     step, apart, first = r.choice([1, 1, 1, 2, 3]), r.choice([1, 1, 2]), r.choice([0, -1, -1, 1])
     column, beside = r.choice([1, 1, 2, 3]), r.choice([apart, apart, -1])
     both = r.choice(["", "", "", " + b", " - b"])
@@ -35,9 +36,15 @@ def make(seed):
         f"if 0 <= k < {N} and 0 <= l < {M}:",
     ]
     branch = r.choice(["", "", "", "if (k + o) % 3:", "if w[{}] > 0:", "if c != o:", "if i > 1:"])
-    if branch:
-        inside.append(" " + branch.format(", ".join(weight)))
+    # Branches around a factor that look like those which spare products of 0.
+    guard = r.choice([""] * 4 + ["if f != 0:", "if f != 0:", "if f > 0:", "if f != 1:"])
+    around = ["f = v[o]", guard] if guard else [branch.format(", ".join(weight))]
+    if guard and r.random() < 0.5:
+        around += [" s += 1", "else:"]
+    inside += [" " + line for line in around if line]
     term = f"w[{', '.join(weight)}] * x[t, {', '.join(place)}]"
+    if guard and r.random() < 0.7:
+        term = "f * " + term
     # Rows and components tell sums apart.
     rows = r.choice([["t"], ["t"], ["t"], ["1 - t"], ["t", "t + 1"], ["1 - t", "t"]])
     parts = r.choice([[""], [""], [""], ["[0]", "[1]"], ["[1]"]])
@@ -56,6 +63,8 @@ def make(seed):
     row = r.random() < 0.3 and o <= c and out[0] == "i" and place[:2] == ["k", "l"]
     row = row and rows == ["t"] and parts == [""]
     extent = {"i": str(N), "j": str(M), "o": str(o)}
+    # Sums over other windows and channels go to the same elements.
+    more = [line.replace("range(", "range(1, ") for line in loops] if r.random() < 0.2 else []
     lines = [
         f"# {c} {o} {size} {int(row)}",
         "@ds.kernel",
@@ -64,6 +73,8 @@ def make(seed):
         f"        s = {r.choice(['0.0', 'v[o]', 'v[o]'])}",
         *(" " * (8 + n) + line for n, line in enumerate(loops)),
         *(" " * 11 + line for line in inside),
+        *(" " * (8 + n) + line for n, line in enumerate(more)),
+        *(" " * 11 + line for line in inside if more),
         f"        {'x[t + 1, i, j, o % ' + str(c) + ']' if row else 'y[t, i, j, o]'} = {result}",
         "@ds.kernel",
         "def total():",
@@ -94,7 +105,8 @@ def results(text, seed, **options):
             functools.partial(ds.Vector.field, 2) if name == "x" and "][" in text else ds.field
         )
         field = names[name] = make_field(ds.f64, shape=shape, needs_grad=True)
-        field.from_numpy(random.integers(-3, 4, field.to_numpy().shape).astype(float))
+        values = random.integers(-3, 4, field.to_numpy().shape).astype(float)
+        field.from_numpy(values * (random.random(values.shape) < 0.6) if name == "v" else values)
     names["loss"] = ds.field(ds.f64, shape=(), needs_grad=True)
     source.make(text, names)
     with ds.Tape(names["loss"]):
