@@ -50,7 +50,16 @@ def programs(n):
                 for j in range(3):
                     y[i] += x[j] * w[j + k]
 
-    return {f.source.name: f for f in (carried, chain, same_element, neighbours, loops)}
+    @ds.kernel
+    def window():
+        for i in x:
+            a = x[i]
+            for k in ds.static(range(n)):
+                a = a * w[k] + x[i]
+            for j in range(3):
+                y[i + j] += a * w[j]
+
+    return {f.source.name: f for f in (carried, chain, same_element, neighbours, loops, window)}
 
 
 def lines_run(work):
@@ -79,7 +88,9 @@ def lower(kernel):
         pipeline.run(ir, pipeline.LOWER_CUDA)
 
 
-@pytest.mark.parametrize("name", ["carried", "chain", "same_element", "neighbours", "loops"])
+@pytest.mark.parametrize(
+    "name", ["carried", "chain", "same_element", "neighbours", "loops", "window"]
+)
 def test_twice_the_turns_take_twice_the_work(cpu, name):
     few, many = (programs(n)[name] for n in (40, 80))
     few.ir(), many.ir()

@@ -298,17 +298,23 @@ class _Mirror:
                 work |= {v for v in reads(s) if v not in given}
         return chosen[::-1]
 
-    def is_cheap(self, stmts: list[Stmt], most: int) -> bool:
+    def is_cheap(self, stmts: Sequence[Stmt], most: int) -> bool:
         """Whether statements are few operations and loads of what was there before the task."""
-        ops = 0
+        left: float = most
         for s in stmts:
-            inside = [s, *(x for b in blocks(s) for x in statements(b))]
-            if not all(isinstance(x, (Let, Load, If)) and not slow_parts(x) for x in inside):
+            left -= self.operations(s)
+            if left < 0:
                 return False
-            if not all(self.is_from_before(x) for x in inside if isinstance(x, Load)):
-                return False
-            ops += sum(isinstance(x, Let) and not x.out.type.is_int for x in inside)
-        return ops <= most
+        return True
+
+    def operations(self, s: Stmt) -> float:
+        """Return how many operations a statement is; infinity: it is not of these and such loads alone."""
+        inside = [s, *(x for b in blocks(s) for x in statements(b))]
+        if not all(isinstance(x, (Let, Load, If)) and not slow_parts(x) for x in inside):
+            return math.inf
+        if not all(self.is_from_before(x) for x in inside if isinstance(x, Load)):
+            return math.inf
+        return sum(isinstance(x, Let) and not x.out.type.is_int for x in inside)
 
     def is_from_before(self, s: Load) -> bool:
         """Whether a load finds what was in the memory before the task."""
@@ -334,7 +340,12 @@ class _Mirror:
     def keep(self, stmts: Sequence[Stmt], again: list[Stmt], needed: set[Value]) -> Value | None:
         """Return a value of the lane that the sums load instead of computing it; None: none will do."""
         # The last one that leaves only cheap statements behind it.
+        behind = 0.0
         for s in reversed(again):
+            # They are computed again whichever value before them is kept, so that few are tried.
+            if behind > _MOST_OPS:
+                return None
+            behind += self.operations(s)
             if not isinstance(s, (Let, Load)) or s.out.type.is_int:
                 continue
             v = s.out
