@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -509,3 +510,24 @@ def test_fields_as_arguments(cpu):
             assert f.grad[None] == 2 * f[None]
             assert g.grad[0] == 3 * g[0] ** 2
             assert (b if f is a else a).grad[None] == 0.0
+
+
+def test_a_native_pass_makes_few_calls(cpu, quick_code):
+    """It is entered and left in each turn of a loop: Python's calls, not the launches, are what it costs."""
+    x, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+    x[None] = 3.0
+
+    @ds.kernel
+    def square(a: ds.f64):
+        loss[None] += a * x[None] ** 2
+
+    for _ in range(12):
+        calls = []
+        tape = ds.Tape(loss)
+        with tape:
+            for _ in range(24):
+                square(1.0)
+            sys.setprofile(lambda _, event, __, found=calls: found.append(event))
+        sys.setprofile(None)
+        assert x.grad[None] == 144.0
+    assert calls.count("call") < 30

@@ -127,7 +127,8 @@ class Program:
 
     def run(self) -> None:
         """Run all commands; `reached` tells how far it got if one fails."""
-        timers, now = self._timers(), session.clock
+        timers = self._timers() if self.timed else {}
+        now = session.clock
         for number, part in enumerate(self.parts):
             self.reached = number, 0
             if callable(part):

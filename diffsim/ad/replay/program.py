@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diffsim import locks
 from diffsim.ad.record.entries import Launched, all_written
@@ -29,6 +29,9 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.launch_function import note_activity
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
 
 
 class Replay:
@@ -59,14 +62,22 @@ class Replay:
         self._lock = locks.rlock()
         self._base = self._end = 0
         self._interrupted = True  # until it has run for the first time
+        self._weak: list[weakref.ref[Field]] = []
         self._forward: ForwardCommands | None = None
         self._reverse: AdjointCommands | None = None
 
     def _use(self, entries: Record) -> None:
         self.entries = entries
-        self.specials = list(
-            dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
-        )
+        self._specials: list[Specialization] | None = None
+
+    @property
+    def specials(self) -> list[Specialization]:
+        """The kernels of the record, each once."""
+        # Of a pass nobody asks for them.
+        if self._specials is None:
+            launched = (e.special for e in self.entries.firsts() if isinstance(e, Launched))
+            self._specials = list(dict.fromkeys(launched))
+        return self._specials
 
     @property
     def asks(self) -> bool:
@@ -106,9 +117,10 @@ class Replay:
         self._asked = [(weakref.ref(c.special), args) for c, args in self._reverse.asked]
         self._reverse.asked = []
         # The forward program is not worth its memory: the next recording launches from Python.
-        self._forward, self.specials = None, []
+        self._forward = self._specials = None
         del self.entries
-        self._weak = [weakref.ref(f) for f in self.written]
+        if not self._weak:
+            self._weak = [weakref.ref(f) for f in self.written]
         self.written = []
         return True
 
@@ -274,13 +286,7 @@ class Replay:
             # Two questions: whether the program itself overwrites what its adjoints load (answered
             # once, from the order of reads and writes), and whether anything else has written since
             # this replay (asked each time, by field).
-            changed = not self._reverse.valid or any(
-                v.latest > self._end for v in self._reverse.needed
-            )
-            changed = changed or not all(v.is_complete for v in self._reverse.stored)
-            # Which cells of sparse trees are active must not change in the middle either.
-            changed = changed or any(v.latest > self._base for v in self._active)
-            if changed or not native:
+            if not native or self._has_changed(self._reverse):
                 # The tape's own pass checks each entry against its clock reading, which must be that of
                 # this replay.
                 self._date_entries()
@@ -289,6 +295,23 @@ class Replay:
                 checks.refuse(args)
             self._reverse.run()
             return True
+
+    def _has_changed(self, reverse: AdjointCommands) -> bool:
+        """Return whether something that an adjoint needs may be other than in the last replay."""
+        if not reverse.valid:
+            return True
+        # Loops: short passes ask in each turn, and a generator takes longer than they do.
+        for v in reverse.needed:
+            if v.latest > self._end:
+                return True
+        for v in reverse.stored:
+            if not v.is_complete:
+                return True
+        # Which cells of sparse trees are active must not change in the middle either.
+        for v in self._active:  # noqa: SIM110
+            if v.latest > self._base:
+                return True
+        return False
 
     def _date_entries(self) -> None:
         """Set the clock readings of the entries to those of the last replay."""

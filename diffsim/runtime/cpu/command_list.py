@@ -68,6 +68,8 @@ class CpuCommandList:
         # no block has to be made.
         self._alone: dict[CpuExecutable, tuple[bytes, Callable[..., bytes]]] = {}
         self._ops: np.ndarray | None = None
+        # Where the native loop notes how far it got; a list, as a signal handler may run the commands again.
+        self._reached: list[ctypes.Array[ctypes.c_int64]] = []
 
     def __len__(self) -> int:
         return len(self._slots) // _SLOTS
@@ -147,18 +149,22 @@ class CpuCommandList:
         # Packed at the first run, after which nothing can be added.
         if self._ops is None:
             self._ops = self._pack()
+            # Asking NumPy, and making the array, take as long as ten launches.
+            self._address, self._run = self._ops.ctypes.data, _runner()
         # The native loop notes how far it got, and which kernel failed, so that nothing is lost if it ends
         # early.
-        reached = (ctypes.c_int64 * 2)(begin, 0)
-        ops, stop = self._ops.ctypes.data, len(self) if end is None else end
+        reached = self._reached.pop() if self._reached else (ctypes.c_int64 * 2)()
+        reached[0] = begin
+        stop = len(self) if end is None else end
         try:
             # Python's lock is released by the loop itself where it takes long (`gate.ll`), so that it is
             # called with it held.
-            if _runner()(session.pool.handle, ops, begin, stop, reached):
+            if self._run(session.pool.handle, self._address, begin, stop, reached):
                 self._launched[reached[1]].raise_errors()
         # Also where a signal handler raises.
         finally:
             self.done = reached[0]
+            self._reached.append(reached)
 
     def _pack(self) -> np.ndarray:
         """Fix the addresses of tables and stream in the rows; nothing can be added afterwards."""

@@ -332,7 +332,17 @@ class Versions:
 class Stamp:
     """The versions that a replayed program leaves in one field, counted from the start of the program."""
 
-    __slots__ = ("latest", "readings", "rows", "versions", "whole", "writer", "writers")
+    __slots__ = (
+        "_columns",
+        "is_of_rows",
+        "latest",
+        "readings",
+        "rows",
+        "versions",
+        "whole",
+        "writer",
+        "writers",
+    )
 
     def __init__(self, real: Versions, order: Versions, since: int) -> None:
         self.versions = real
@@ -344,6 +354,9 @@ class Stamp:
         self.rows = np.flatnonzero(rows > since)
         self.readings = rows[self.rows] - since
         self.writers = np.asarray(order.writers)[self.rows]
+        self.is_of_rows = bool(len(self.rows))
+        # Of the real versions, whose rows are never other objects once there are some.
+        self._columns = np.asarray(real.rows), np.asarray(real.writers)
 
     def apply(self, base: int) -> None:
         """Set the real versions, for a program that started at the clock reading `base`."""
@@ -352,9 +365,10 @@ class Stamp:
         if self.whole > 0:
             v.whole, v.writer = base + self.whole, self.writer
         # Index arrays in place of a Python loop over all rows that the program writes.
-        if len(self.rows):
-            np.asarray(v.rows)[self.rows] = base + self.readings
-            np.asarray(v.writers)[self.rows] = self.writers
+        if self.is_of_rows:
+            rows, writers = self._columns
+            rows[self.rows] = base + self.readings
+            writers[self.rows] = self.writers
         # The replay does not tell whether it wrote zeros.
         v.dirty = True
 
