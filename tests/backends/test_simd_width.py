@@ -77,3 +77,54 @@ def test_the_same_is_computed(fields):
         d = x.to_numpy() - p.to_numpy()[j]
         found = np.where(d > 0.1, 0.1 * np.arange(24)[:, None] - found * d, found)
     np.testing.assert_allclose(fields["y"].to_numpy(), found.sum(0), rtol=1e-5)
+
+
+def in_rows(cpu, fields):
+    """Sums along rows of 40 numbers, one for each lane; each goes on with the number of the row before."""
+    found = {
+        "ds": ds,
+        "N": N,
+        "M": M,
+        **{f"x{k}": cpu.field(ds.f32, shape=(N, M), needs_grad=True) for k in range(fields)},
+        "y": cpu.field(ds.f32, shape=(N, M), needs_grad=True),
+    }
+    lines = "\n            ".join(f"a = a * 0.9 + x{k}[i, j]" for k in range(fields))
+    text = f"""@ds.kernel
+def kernel():
+    for i in range(N):
+        a = 0.0
+        for j in range(M):
+            {lines}
+            y[i, j] = a
+"""
+    make(text, found)
+    return found
+
+
+@pytest.mark.parametrize(("fields", "want"), [(1, 32), (7, 16)])
+def test_lanes_with_rows_of_their_own(cpu, fields, want):
+    """No gathers, and fewer lanes where there are many rows; numbers and gradients as by NumPy."""
+    found = in_rows(cpu, fields)
+    kernel, y = found["kernel"], found["y"]
+    data = np.random.default_rng(fields).random((fields, N, M)).astype(np.float32)
+    for k in range(fields):
+        found[f"x{k}"].from_numpy(data[k])
+    kernel()
+    sums, a = np.zeros((N, M)), np.zeros(N)
+    for j in range(M):
+        for k in range(fields):
+            a = a * 0.9 + data[k, :, j]
+        sums[:, j] = a
+    np.testing.assert_allclose(y.to_numpy(), sums, rtol=1e-5)
+    seed = np.random.default_rng(9).random((N, M)).astype(np.float32)
+    y.grad.from_numpy(seed)
+    kernel.grad()
+    a = np.zeros(N)
+    for j in reversed(range(M)):
+        a = a + seed[:, j]
+        for k in reversed(range(fields)):
+            np.testing.assert_allclose(found[f"x{k}"].grad.to_numpy()[:, j], a, rtol=1e-5)
+            a = a * 0.9
+    if Jit().vector_bits >= 512:
+        assert max(map(int, re.findall(r"phi <(\d+) x float>", kernel.llvm()))) == want
+        assert "masked.gather" not in kernel.llvm()

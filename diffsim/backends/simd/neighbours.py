@@ -41,9 +41,9 @@ from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.types import ScalarType
 
-_MOST_LANES = 32
+MOST_LANES = 32
 """Of a vector whose lanes are written out one by one."""
-_WIDEST_STEP = 4
+WIDEST_STEP = 4
 """Scalars between lanes that are accessed with what lies between."""
 _FARTHEST = 4
 """Scalars between the first and the last place: what lies between them is updated one by one."""
@@ -70,14 +70,14 @@ def find_place(body: SimdValues, group: Neighbours) -> Index | None:
     """Emit where the lanes' elements of the first access are; None where they are a vector in memory."""
     s = group.accesses[0]
     at = body.index_of(s.mem, s.index, _copy(body, s))
-    if not _makes_spans(at) and (body.lanes > _MOST_LANES or (not at.vector and at.step in (0, 1))):
+    if not _makes_spans(at) and (body.lanes > MOST_LANES or (not at.vector and at.step in (0, 1))):
         return None
     return at
 
 
 def are_near(at: Index) -> bool:
     """Whether the lanes' elements are side by side, or a few scalars apart."""
-    return not at.vector and 1 <= at.step <= _WIDEST_STEP
+    return not at.vector and 1 <= at.step <= WIDEST_STEP
 
 
 def _makes_spans(at: Index) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Container
 
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.simd.lookups import only_lookups
+from diffsim.backends.simd.neighbours import MOST_LANES, WIDEST_STEP
 from diffsim.ir.nodes import (
     Atomic,
     Block,
@@ -36,6 +37,10 @@ _FUNCTION = 20
 """Operations that a function such as exp takes."""
 _SUM = 10
 """Operations that a sum over the lanes of a block takes."""
+_FEW_ALONE = 6
+"""Accesses of single lanes in a task that runs as many lanes as may make them."""
+_MOST_ALONE = 48
+"""More of them take LLVM longer than they are worth."""
 _MOST_SPILLED = 4
 """How many times the registers that there are lanes may need, where they wait for chains of operations."""
 
@@ -56,7 +61,8 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
     spills = 1 if jit.vector_registers >= 32 else _SPILLS
     loaded = {s.out for s in statements(task.body) if isinstance(s, Load)}
     fit = jit.vector_registers // _register_pressure(task.body, task.simd, loaded, spills)
-    if bits == 32 and only_lookups(task, jit):
+    looks_up = bits == 32 and only_lookups(task, jit)
+    if looks_up:
         fit = 4
     elif _has_work_enough(task):
         fit = 1
@@ -65,12 +71,40 @@ def choose_simd_width(task: Task, jit: Jit) -> int:
         room = _MOST_SPILLED * jit.vector_registers // pressure
         fit = max(fit, min(room, _chains_at_once(task.body, task.simd)))
     lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
+    if lanes > MOST_LANES and not looks_up:
+        lanes = _fewer_lanes(task, lanes)
     extent = _extent(task)
     # A short constant axis: no more lanes than it has, rounded up to a power of two; idle ones
     # would compute for nothing.
     while extent is not None and lanes > 1 and lanes // 2 >= extent:
         lanes //= 2
     return lanes
+
+
+def _fewer_lanes(task: Task, lanes: int) -> int:
+    """Return how many lanes run at once where loops go along rows, one for each lane.
+
+    More than `MOST_LANES` would gather and scatter, which takes two to three times as long. The accesses take
+    most of the time however many lanes there are, and LLVM's time for them grows as their square.
+    """
+    innermost = [
+        s
+        for s in statements(task.body)
+        if isinstance(s, (For, While)) and s not in task.by_lane and not _has_loop(s.body)
+    ]
+    inside = {x for s in innermost for x in statements(s.body)}
+    inside.difference_update(*(p.loads for p in task.packed))
+    alone = sum(s in inside for g in task.neighbours if _is_apart(g) for s in g.accesses)
+    if not 0 < alone <= _MOST_ALONE:
+        return lanes
+    return MOST_LANES if alone <= _FEW_ALONE else MOST_LANES // 2
+
+
+def _is_apart(group: Neighbours) -> bool:
+    """Whether lanes' elements are far apart by a constant, or are neighbours that lie anywhere."""
+    if group.step is None:
+        return len(group.accesses) > 1
+    return abs(group.step) > WIDEST_STEP
 
 
 def _chains_at_once(block: Block, wide: frozenset[Value]) -> int:
