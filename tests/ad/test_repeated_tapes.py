@@ -452,21 +452,23 @@ def test_without_a_loss_and_in_two_blocks(cpu):
         tape.reset()
 
 
-def test_index_fields_are_looked_at_again(cpu):
-    """Whether indices differ depends on what the field holds now."""
+@pytest.mark.parametrize("steps", [1, 30])
+def test_index_fields_are_looked_at_again(cpu, steps):
+    """Whether indices differ depends on what the field holds now, also if the pass is native."""
     n = 3
-    x, y = (ds.field(ds.f64, n, needs_grad=True) for _ in range(2))
+    x = ds.field(ds.f64, n, needs_grad=True)
+    y = ds.field(ds.f64, (steps, n), needs_grad=True)
     at, loss = ds.field(ds.i32, n), ds.field(ds.f64, (), needs_grad=True)
 
     @ds.kernel
-    def place():
+    def place(t: ds.i32):
         for i in range(n):
-            y[at[i]] = x[i] * x[i]
+            y[t, at[i]] = x[i] * x[i]
 
     @ds.kernel
     def total():
-        for i in range(n):
-            loss[None] += (i + 1.0) * y[i]
+        for t, i in y:
+            loss[None] += (i + 1.0) * y[t, i]
 
     x.from_numpy(np.array([1.0, 2.0, 3.0]))
     for order in ([0, 1, 2], [0, 1, 2], [2, 1, 0], [1, 1, 0], [2, 0, 1], [2, 0, 1]):
@@ -474,7 +476,8 @@ def test_index_fields_are_looked_at_again(cpu):
 
         def record():
             with ds.Tape(loss):
-                place()
+                for t in range(steps):
+                    place(t)
                 total()
 
         if len(set(order)) < n:
@@ -482,7 +485,7 @@ def test_index_fields_are_looked_at_again(cpu):
                 record()
             continue
         record()
-        expected = 2 * x.to_numpy() * (np.array(order) + 1)
+        expected = 2 * steps * x.to_numpy() * (np.array(order) + 1)
         assert x.grad.to_numpy().tolist() == expected.tolist()
 
 

@@ -173,6 +173,16 @@ def finish(t: ds.i32):
     for i in range(N):
         loss[None] += z[t, i] ** 2
 
+@ds.kernel
+def place(t: ds.i32, a: ds.f64):
+    for i in range(N):
+        z[t + 1, q[i]] = a * z[t, i] + p[i] ** 2
+
+def roll_by_index(a):
+    for t in range(26):
+        place(t, a)
+    finish(26)
+
 def roll(first, a, grow):
     for t in range(26):
         onward(first + t, a * (1.0 + grow * t))
@@ -544,6 +554,7 @@ THEMES = [
     [*LENGTHS, *GIVEN, *WRITES],
     ["scatter()", "gather({a})", "total()"],
     ["scatter()", "gather({a})", "total()", "order({t})", "order(3)"],
+    ["roll_by_index(0.5)", "roll_by_index({a})", "scatter()", "scaled()"],
     ["into({t}, {a})", "into(0, 0.5)", "assign(h, (0, 1), 0.5)", WRITES[1], "end({t})", "total()"],
     ["assign(h, ({t}, 1), {n})", "into({t}, {a})", "end({t})", "assign(p, 1, 0.75)"],
     ["between({t}, {t})", "end({t})", "enter()"],
