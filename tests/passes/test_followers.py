@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ir.nodes import Atomic, If
-from diffsim.ir.traversal import blocks
+from diffsim.errors import Span
+from diffsim.ir.nodes import Atomic, Block, Const, For, If, Load, Mem, Store, Value
+from diffsim.ir.traversal import blocks, task_statements
+from diffsim.ir.types import bool_, f64, i32
+from diffsim.passes.autodiff import reverse
+from diffsim.passes.autodiff.skipped_iterations import Before
+from diffsim.passes.kept.unread_branches import BranchReads
 from tests.support.source import make
 
 N = 6
@@ -263,3 +268,122 @@ def test_an_infinite_derivative_elsewhere_adds_nothing(cpu, quick_code):
     names["y"].grad.from_numpy(WEIGHTS)
     names["run"].grad()
     np.testing.assert_array_equal(names["x"].grad.to_numpy(), np.zeros(N))
+
+
+# ---- branches within one another: their forward code comes once, unless something reads it
+
+
+def chain(k, arm="r = x[i] * r * {j}.5 + ds.sin(z[i] * r)"):
+    """A chain of k branches, each on the other side of the one before."""
+    lines = ["r = x[i] + 1.5"]
+    for j in range(k):
+        lines.append(f"{'elif' if j else 'if'} r < {0.93 + 2.5 * (j + 1) / k}:")
+        lines.append("    " + arm.format(j=j))
+    return [*lines, "y[i] += r"]
+
+
+def emitted(lines, monkeypatch):
+    """How many statements the adjoint has before those go that nothing needs."""
+    found = []
+
+    def counted(kernel, *more):
+        found.append(sum(1 for t in kernel.tasks for _ in task_statements(t)))
+        return plain(kernel, *more)
+
+    plain = reverse.eliminate_dead_code
+    with monkeypatch.context() as patched:
+        patched.setattr(reverse, "eliminate_dead_code", counted)
+        assert kernel_of(lines)["run"]._only(()).derivative.ir
+    return max(found)
+
+
+def test_the_adjoint_of_a_chain_grows_with_it(monkeypatch):
+    short, long = (emitted(chain(k), monkeypatch) for k in (12, 48))
+    assert long < 4.2 * short
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_gradient_of_a_chain(stored):
+    arm = "r = x[i] * r * {j}.5 + ds.sin(z[i] * r)"
+    # A store on a side is no reason to emit it twice.
+    check_gradient(kernel_of(chain(5, arm if not stored else "y[i] += r * x[i] * z[i]")))
+
+
+CHANGED = ["a = x[i]", "if x[i] > 0.6:", "    b = a", "    if z[i] > 1.0:"]
+CHANGED += ["        b = ds.sin(a * z[i])"]
+READ = [
+    # by a statement of the side
+    ["a = x[i]", "if x[i] > 0.6:", "    b = a", "    if z[i] > 1.0:", "        b = a * z[i]"]
+    + ["    a = ds.sin(b) * b", "y[i] = a * a"],
+    # by a condition, and by a branch whose own results nothing reads
+    ["a = x[i]", "if x[i] > 0.6:", "    b = a", "    if z[i] > 1.0:", "        b = a * z[i]"]
+    + ["    if b * b > 1.5:", "        a = ds.exp(-b) * b", "y[i] = a * a"],
+    # only within another, whose condition does not read it; also deeper in that
+    CHANGED + ["    if x[i] < 1.8:", "        a = ds.exp(-b) * b", "y[i] = a * a"],
+    CHANGED
+    + [
+        "    if x[i] < 1.8:",
+        "        if z[i] < 3.0:",
+        "            a = ds.exp(-b) * b",
+        "y[i] = a * a",
+    ],
+    # as what a branch yields that is read
+    CHANGED
+    + ["    if x[i] < 1.8:", "        a = b", "        y[i] += z[i]", "    a = ds.sin(a) * a"]
+    + ["y[i] += a * a"],
+    # within a branch of a branch
+    ["a = x[i]", "if x[i] > 0.6:", "    if z[i] > 1.0:", "        b = a * a"]
+    + ["        if z[i] > 2.0:", "            b = ds.sin(a * z[i])"]
+    + ["        if b > 0.3:", "            a = a * b * b", "y[i] = a * a"],
+    # as an index, and by what is written
+    ["k = i", "if x[i] > 0.6:", "    if z[i] > 1.0:", "        k = at[i]"]
+    + ["    y[i] += x[k] * x[k] * z[i]"],
+    # in a loop
+    ["a = x[i]", "for t in range(3):", "    if a > 0.6:", "        b = a", "        if z[i] > 1.0:"]
+    + ["            b = a * z[i] * 0.5", "        a = ds.sin(b) * b", "y[i] = a * a"],
+]
+
+
+@pytest.mark.parametrize("lines", READ)
+def test_what_is_read_is_computed(lines):
+    names = kernel_of(lines)
+    check_gradient(names)
+    assert np.isfinite(names["x"].grad.to_numpy()).all()
+    assert len(names["x"].grad.to_numpy()) == N
+
+
+def test_forward_code_of_a_branch_that_is_read_stays_when_it_is_in_another(monkeypatch):
+    read = emitted(READ[0], monkeypatch)
+    assert read > emitted([s for s in READ[0] if "sin(b)" not in s], monkeypatch)
+
+
+SPAN, ZERO, ONE = Span("test_followers.py", 1), Const(i32, 0), Const(f64, 1.0)
+FIELD, SCRATCH = Mem("x", f64, 1, (4,)), Mem("s", f64, 1, None, "scratch")
+
+
+@pytest.mark.parametrize(
+    ("inside", "stays"),
+    [
+        (Load(Value(f64), FIELD, (ZERO,), SPAN), False),
+        (Store(FIELD, (ZERO,), ONE, SPAN), False),
+        # An adjoint does not repeat an atomic, and each copy of it finds the result in the same log.
+        (Atomic(Value(f64), "add", FIELD, (ZERO,), ONE, SPAN), False),
+        # What is stored to scratch is stored again, and later statements load it.
+        (Store(SCRATCH, (ZERO,), ONE, SPAN), True),
+        (For(Value(i32), ZERO, ZERO, (), (), Block([]), (), SPAN), True),
+    ],
+)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_which_branches_come_once(inside, stays, depth):
+    for _ in range(depth):
+        inside = If(Value(bool_), Block([]), Block([inside]), (), SPAN)
+    found = BranchReads().without_unread(Block([inside])).stmts
+    assert list(found) == ([inside] if stays else [])
+
+
+def test_what_is_remembered_holds_on_one_side_only():
+    v, w = Value(f64), Value(f64)
+    branch = Before(Block([]), 0, set(), (), None, {})
+    within = Before(Block([]), 0, set(), (), branch.side({v}), {})
+    assert [within.gets_elsewhere(x) for x in (v, w, v, w)] == [True, False, True, False]
+    assert [branch.side({w}).gets_elsewhere(x) for x in (v, w)] == [False, True]

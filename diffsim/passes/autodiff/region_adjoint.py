@@ -61,6 +61,7 @@ from diffsim.passes.autodiff.skipped_iterations import (
     pay,
     skip_where_zero,
 )
+from diffsim.passes.kept.unread_branches import BranchReads
 
 Adjoints = dict[Value, Value]
 
@@ -71,6 +72,7 @@ class Reverser(ForwardAgain):
     Attributes:
         cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).
         axes: of the task; `loops`: how many are around what is emitted.
+        reads: what the blocks of the primal read.
     """
 
     def __init__(self, builder: Builder, active: set[Value], *, is_inner: bool = False) -> None:
@@ -78,6 +80,7 @@ class Reverser(ForwardAgain):
         builder.cut = self.cut = set[Value]()
         self.axes: tuple[Value, ...] = ()
         self.loops = 0
+        self.reads = BranchReads()
 
     def grad(self, mem: Mem) -> Mem | None:
         """Return the memory of the gradient of what is stored in a memory."""
@@ -118,7 +121,7 @@ class Reverser(ForwardAgain):
             elif isinstance(s, (Store, Atomic)):
                 self._write(s, adj)
             elif isinstance(s, If):
-                self._if(s, adj, Before(block, k, done, (), around))
+                self._if(s, adj, Before(block, k, done, (), around, {}))
             elif isinstance(s, (For, While)):
                 self._loop(s, adj)
             elif isinstance(s, CustomCall):
@@ -227,11 +230,11 @@ class Reverser(ForwardAgain):
         for side, other in ((s.then, s.orelse), (s.orelse, s.then)):
             inner: Adjoints = {}
             with b.block() as stmts:
-                self.forward(side, save=True)
+                self.forward(self.reads.without_unread(side), save=True)
                 b.span = s.span
                 for k, g in incoming:
                     self.add(inner, side.yields[k], g)
-                self.backward(side, inner, before._replace(others=(adj, free_values(other))))
+                self.backward(side, inner, before.side(adj, self.reads.free(other)))
             sides.append((stmts, inner))
         self._followers(sides, adj, before)
         (then, then_adj), (orelse, else_adj) = sides

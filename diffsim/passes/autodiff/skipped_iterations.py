@@ -405,6 +405,8 @@ class Before(NamedTuple):
         done: its statements whose adjoint has been emitted.
         others: what holds values that get an adjoint elsewhere than on the side that is looked at.
         around: the same of the branch that this block is a side of.
+        known: whether values are in `others`, here or around, as far as that was asked. (They do not change
+            while the side's adjoint is emitted.)
     """
 
     block: Block
@@ -412,6 +414,27 @@ class Before(NamedTuple):
     done: set[Stmt]
     others: tuple[Container[Value], ...]
     around: Before | None
+    known: dict[Value, bool]
+
+    def side(self, *others: Container[Value]) -> Before:
+        """Return what is before the statements of a side of the branch."""
+        return self._replace(others=others, known={})
+
+    def gets_elsewhere(self, v: Value) -> bool:
+        """Whether a value gets an adjoint elsewhere than on the sides that are looked at."""
+        # Branches within one another ask for the same values again.
+        asked, found = [], False
+        for b in self.nested():
+            if v in b.known:
+                found = b.known[v]
+                break
+            asked.append(b)
+            if any(v in values for values in b.others):
+                found = True
+                break
+        for b in asked:
+            b.known[v] = found
+        return found
 
     def nested(self) -> Iterator[Before]:
         """Yield it and those around it."""
@@ -442,7 +465,10 @@ def followers(
         others: what holds those that get one from elsewhere in its block.
         active: the values that derivatives flow through.
     """
-    elsewhere = (*others, *(x for b in before.nested() for x in b.others))
+
+    def gets_elsewhere(v: Value) -> bool:
+        return any(v in values for values in others) or before.gets_elsewhere(v)
+
     inside, outside = set(mine), set[Value]()
     bound_before = set(inside)  # those of this side whose statement is still to come
     written: set[Mem] = set()
@@ -454,10 +480,10 @@ def followers(
         bound_before.difference_update(outs(s))
         if isinstance(s, (Let, Load)):
             if s.out not in inside and s.out not in outside:
-                if any(s.out in values for values in elsewhere):
+                if gets_elsewhere(s.out):
                     outside.update(_differentiated(s, active))
                 continue
-            follows = s.out not in outside and not any(s.out in values for values in elsewhere)
+            follows = s.out not in outside and not gets_elsewhere(s.out)
             if follows and (isinstance(s, Let) or (s.mem not in written and _is_shared(s.mem))):
                 found.append((s, done))
                 inputs = _differentiated(s, active)
