@@ -19,7 +19,7 @@ def fields(cpu):
     names = {k: ds.field(ds.f64, (H, W), order="ji", needs_grad=True) for k in "xy"}
     names["a"] = ds.field(ds.f64, (H, W), needs_grad=True)
     names["z"] = ds.field(ds.f64, (H, W, 3), order="jki", needs_grad=True)
-    shapes = {"r": H, "q": W, "s": ()}
+    shapes = {"r": H, "q": W, "s": (), "m": (W, W)}
     names |= {k: ds.field(ds.f64, shape=s, needs_grad=True) for k, s in shapes.items()}
     return {"ds": ds, "H": H, "W": W, "at": ds.field(ds.i32, shape=W), **names}
 
@@ -46,6 +46,18 @@ def axes(text, fields):
         # As far apart in one order as in the other, or in rows anyway.
         (BOX + "a[i, j] = x[i, j]", "ij"),
         (BOX + "a[i, j] = a[H - 1 - i, j]", "ij"),
+        # What is loaded by one index alone is one number along the other; what a branch yields may vary.
+        (
+            BOX
+            + "row = at[i]\n  t = q[j]\n  for e in range(3):\n   t += m[j, e] * m[row, e]\n  a[i, j] = t",
+            "ij",
+        ),
+        (BOX + "row = at[j]\n  a[i, j] = m[row, i] * m[row, W - 1 - i]", "ji"),
+        (
+            BOX + "row = at[j] if s[None] > 0 else i\n  a[i, j] = m[row, i] * m[row, W - 1 - i]",
+            "ij",
+        ),
+        (BOX + "a[i, j] = m[j % 8, 0] * m[j // 8, 1] * m[j % 4, 2]", "ij"),
         # Somebody sees who is first.
         (INSIDE + "x[i, j] = x[i - 1, j]", "ij"),
         (BOX + "r[i] += x[i, j]", "ij"),

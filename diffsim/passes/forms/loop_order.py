@@ -16,7 +16,23 @@ an element that another lane may write.
 from __future__ import annotations
 
 from diffsim.ir.layout import strides_of
-from diffsim.ir.nodes import Atomic, Const, InlineLLVM, Kernel, Load, Mem, Print, Store, Task, Value
+from diffsim.ir.nodes import (
+    Arg,
+    Atomic,
+    Const,
+    Dim,
+    For,
+    InlineLLVM,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Task,
+    Value,
+)
 from diffsim.ir.traversal import iterations, statements
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.affine import AffineForms, affine_forms, element_of, task_definitions
@@ -43,8 +59,7 @@ def _ordered(task: Task) -> Task:
     found = list(statements(task.body, given=True))
     if any(isinstance(s, (Print, InlineLLVM)) for s in found):
         return task
-    accesses = [s for s in found if isinstance(s, (Load, Store, Atomic))]
-    costs = _Costs(task, accesses)
+    costs = _Costs(task, found)
     last = task.axes[-1]
     best = min(reversed(task.axes), key=costs.of)
     if best is last or costs.of(best) >= costs.of(last) or _extent(task, best) < _FEWEST_LANES:
@@ -72,6 +87,31 @@ def _is_packed_better(task: Task, costs: _Costs, best: Value) -> bool:
     return left < sum(here.values()) <= sum(there.values())
 
 
+def _axes_of_loaded(task: Task, found: list[Stmt]) -> dict[Value, frozenset[Value]]:
+    """Return along which axes values may vary that loads decide: what `row = pick[b]` is does along b alone.
+
+    Values that are not in the result may along all: those that a branch or an iteration yields. So may those
+    that arithmetic alone makes: `j % 8` is near its neighbour along j, if at no constant distance.
+    """
+    everywhere = frozenset(task.axes)
+    axes = {a: frozenset([a]) for a in task.axes}
+    loaded: dict[Value, frozenset[Value]] = {}
+    for s in found:
+        if isinstance(s, Let):
+            out, sources = s.out, s.args
+        elif isinstance(s, Load):
+            out, sources = s.out, s.index
+        elif isinstance(s, For):
+            out, sources = s.index, (s.lo, s.hi)
+        else:
+            continue
+        varying = [v for v in sources if not isinstance(v, (Arg, Const, Dim))]
+        axes[out] = frozenset[Value]().union(*(axes.get(v, everywhere) for v in varying))
+        if isinstance(s, Load) or not loaded.keys().isdisjoint(varying):
+            loaded[out] = axes[out]
+    return loaded
+
+
 def _with_last(task: Task, axis: Value) -> Task:
     """Return a task with its axes in another order; the program's indices keep theirs."""
     axes = (*(a for a in task.axes if a is not axis), axis)
@@ -93,9 +133,11 @@ def _extent(task: Task, axis: Value) -> int:
 class _Costs:
     """How far apart in memory the accesses of neighbouring lanes are, by the axis along which they are."""
 
-    def __init__(self, task: Task, accesses: list[Access]) -> None:
+    def __init__(self, task: Task, found: list[Stmt]) -> None:
         self.task = task
-        self.accesses = accesses
+        self.found = found
+        self.accesses = [s for s in found if isinstance(s, (Load, Store, Atomic))]
+        self.loaded: dict[Value, frozenset[Value]] | None = None
         self.forms: AffineForms = affine_forms(task)
         self.known: dict[Value, int] = {}
 
@@ -106,7 +148,7 @@ class _Costs:
         return self.known[axis]
 
     def distance(self, s: Access, axis: Value) -> int:
-        """Return how far apart two neighbours' accesses are; the same for all axes where indices tell."""
+        """Return how far apart two neighbours' accesses are, as far as it matters."""
         step = self.step(s, axis)
         return _FAR if step is None else min(abs(step), _FAR)
 
@@ -115,10 +157,16 @@ class _Costs:
         total = 0
         for i, stride in zip(s.index, _strides(s.mem), strict=False):
             form = self.forms.form(i)
-            if form is None:
+            if form is None and self.varies(i, axis):
                 return None
-            total += form.get(axis, 0) * stride
+            total += (form or {}).get(axis, 0) * stride
         return total
+
+    def varies(self, v: Value, axis: Value) -> bool:
+        """Whether a value may be another one for a neighbour along an axis."""
+        if self.loaded is None:
+            self.loaded = _axes_of_loaded(self.task, self.found)
+        return v not in self.loaded or axis in self.loaded[v]
 
     def fits(self, axis: Value) -> bool:
         """Whether what a pass along an axis accesses is in the cache when the next pass accesses it again.
