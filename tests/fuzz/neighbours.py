@@ -20,7 +20,19 @@ from tests.cuda import emulated
 from tests.fuzz import cuda
 
 PLANES = 3
-SIZES = [(20, 18), (17, 24), (24, 3), (5, 19), (40, 17), (4, 4), (6, 40), (4, 64), (5, 48)]
+SIZES = [
+    (20, 18),
+    (17, 24),
+    (24, 3),
+    (5, 19),
+    (40, 17),
+    (4, 4),
+    (6, 40),
+    (4, 64),
+    (5, 48),
+    (5, 140),
+    (17, 130),
+]
 _NUMBERS = itertools.count()
 LOSS = """
 @ds.kernel
@@ -258,8 +270,24 @@ class Maker:
             k, m = self.pick(-2, -1, 1, 2), self.pick(-1, 0, 1)
             test = f"0 <= i + {k} and i + {k} < H and 0 <= j + {m} and j + {m} < W"
             self.put(d, f"if {test}:")
-            self.put(d + 1, f"{name} += 0.7 * u[{self.of}, i + {k}, j + {m}]")
+            part = self.pick("", "", ".x", ".y")
+            at = f"{'w' if part else 'u'}[{self.of}, i + {k}, j + {m}]{part}"
+            self.put(d + 1, f"{name} += 0.7 * {at}")
+        if self.r.random() < 0.25:
+            self.beside(d, name)
         self.floats.append(name)
+
+    def beside(self, d, name):
+        """Components of vectors beside a lane, each if its neighbour is inside."""
+        for _ in range(self.r.randint(1, 3)):
+            a, k = self.pick("i", "j"), self.r.randint(1, 2)
+            sign = self.pick("-", "+")
+            at = f"{a} {sign} {k}"
+            test = f"{a} > {k - 1}" if sign == "-" else f"{at} < {'H' if a == 'i' else 'W'}"
+            place = f"{at}, j" if a == "i" else f"i, {at}"
+            self.put(d, f"if {test}:")
+            more = f"w[{self.of}, {place}].{self.pick('x', 'y')}"
+            self.put(d + 1, f"{name} {self.pick('+=', '-=', '=', '*=')} {more}")
 
     # ---- values
 

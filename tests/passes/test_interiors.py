@@ -284,6 +284,58 @@ def test_loads_that_guards_keep_inside(fields, has_masks):
     np.testing.assert_allclose(fields["y"].to_numpy(), want, rtol=1e-12, atol=1e-13)
 
 
+BESIDE = """
+@ds.kernel
+def kernel():
+    for i, j in ds.ndrange(H, W):
+        out = v[i, j][0] * v[i, j][1]
+        if i > 0:
+            out -= v[i - 1, j][0] ** 2
+        if j + 1 < W:
+            out += 0.5 * v[i, j + 1][1]
+        y[i, j] = ds.sin(out)
+"""
+
+
+def test_components_of_vectors_that_guards_keep_inside(cpu):
+    """They are not side by side, so masks do not make their loads fast: the interior has no guards."""
+    width = 160  # short rows are split for their branches
+    v = ds.Vector.field(2, ds.f64, (H, width), needs_grad=True)
+    y, total = (ds.field(ds.f64, shape, needs_grad=True) for shape in ((H, width), ()))
+    space = dict(ds=ds, H=H, W=width, v=v, y=y)
+    make(BESIDE, space)
+    ir = space["kernel"]._only(()).ir
+    split, rims = split_interiors(ir)
+    verify(split, "split_interiors")
+    assert len(rims) == 2
+    assert not any(isinstance(s, If) for s in statements(split.tasks[0].body))
+    assert not split_interiors(ir, only_updates=True)[1]
+
+    def of(a):
+        out = a[..., 0] * a[..., 1]
+        out[1:] -= a[:-1, :, 0] ** 2
+        out[:, :-1] += 0.5 * a[:, 1:, 1]
+        return np.sin(out)
+
+    given = np.random.default_rng(1).standard_normal((H, width, 2))
+    along = np.random.default_rng(2).standard_normal((H, width, 2))
+    weights = 1 + np.arange(H)[:, None] + 2 * np.arange(width)
+    v.from_numpy(given)
+
+    @ds.kernel
+    def weigh():
+        for i, j in y:
+            total[None] += y[i, j] * (1 + i + 2 * j)
+
+    with ds.Tape(total):
+        space["kernel"]()
+        weigh()
+    np.testing.assert_allclose(y.to_numpy(), of(given), rtol=1e-12, atol=1e-13)
+    slope = (v.grad.to_numpy() * along).sum()
+    ends = [(of(given + x * along) * weights).sum() for x in (1e-6, -1e-6)]
+    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
 def test_rows_at_faces_have_no_ends(fields):
     """Lanes of a row at a face load side by side; its ends, which wrap around, are lanes of the columns."""
     ir = kernel_of(fields, *NEAR["remainder"]).ir

@@ -80,7 +80,7 @@ def split_interiors(
     Args:
         kernel: any kernel.
         only_updates: whether to split only where indices of atomic updates become simpler.
-        has_masks: whether loads of some lanes cost no more than those of all.
+        has_masks: whether loads of some lanes cost no more than those of all, if they are side by side.
         done: tasks that stay as they are.
     """
     parts = [
@@ -95,7 +95,7 @@ def split_interiors(
 
 
 def parts_of(task: Task, *, only_updates: bool = False, guards: bool) -> list[Task]:
-    """Return the task itself, or its interior and rims; `guards`: also to free loads of their branches."""
+    """Return the task itself, or its interior and rims; `guards`: also to free scalars' loads of branches."""
     whole = _box(task)
     if whole is None or not _may_be_split(task):
         return [task]
@@ -108,7 +108,11 @@ def parts_of(task: Task, *, only_updates: bool = False, guards: bool) -> list[Ta
     gains = gains or (
         not only_updates and short_row(task) > 0 and _tests(first) == 0 < _tests(task)
     )
-    gains = gains or (guards and _guarded_loads(first) < _guarded_loads(task))
+    # Components of vectors are not side by side: no processor loads some lanes of these as fast as all.
+    gains = gains or (
+        not only_updates
+        and _guarded_loads(first, every=guards) < _guarded_loads(task, every=guards)
+    )
     if not gains:
         return [task]
     return [first, *_rims(task, whole, inside)]
@@ -282,13 +286,14 @@ def _plain_accesses(task: Task, kinds: tuple[type, ...]) -> int:
     )
 
 
-def _guarded_loads(task: Task) -> int:
-    """Return how many loads are in branches; 0: it updates elements, which are gathered as they are."""
+def _guarded_loads(task: Task, *, every: bool) -> int:
+    """Return how many loads of vectors (`every`: of all) are in branches; 0: it updates, and is gathered."""
     found = list(statements(task.body))
     if len(found) > _MOST_GUARDED or any(isinstance(s, Atomic) for s in found):
         return 0
     sides = (b for s in found if isinstance(s, If) for b in (s.then, s.orelse))
-    return sum(isinstance(s, Load) for b in sides for s in b.stmts)
+    loads = [s for b in sides for s in b.stmts if isinstance(s, Load)]
+    return sum(every or bool(s.mem.dtype.shape) for s in loads)
 
 
 def _tests(task: Task) -> int:
