@@ -118,8 +118,8 @@ class Interpreter:
         self.seed = np.uint64(seed % 2**64)
         self.env: dict[Value, Any] = {}
         for mem in kernel.mems:
-            if mem.kind == "temp" and mem not in self.memory:
-                self.memory[mem] = self.unset((), mem.dtype)
+            if mem.kind in ("temp", "table") and mem not in self.memory:
+                self.memory[mem] = self.unset(mem.shape or (), mem.dtype)
             elif mem.kind != "scratch":
                 self._fits(mem)
         # Flat, as scalar IR has one argument per component where tensor IR has one per vector.

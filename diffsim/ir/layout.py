@@ -20,8 +20,9 @@ class Mem:
         dtype: type of one element.
         shape: its dimensions; None where they are known only at launch (`rank` is always known). Those of an
             array are set after its kernel was translated, if they are known.
-        kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
-            (a loop's saved values; 1-D, of a length known when it is allocated).
+        kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D), "table" (of numbers
+            that are the same in all launches) or "scratch" (a loop's saved values; 1-D, of a length known
+            when it is allocated).
         grad: the memory of its gradient, if it has one.
         dual: the memory of its tangents, if it has one: alike; several have one more axis, the last one.
         strides: distance in scalars between neighbours along each axis; None: C order of `shape`.
@@ -91,8 +92,8 @@ class Mem:
 
     @property
     def is_shaped(self) -> bool:
-        """Whether it is a field, or an array, whose shape the code may rely on."""
-        return self.shape is not None and self.kind in ("field", "array")
+        """Whether it is a field, an array or a table, whose shape the code may rely on."""
+        return self.shape is not None and self.kind in ("field", "array", "table")
 
 
 def shown_index(origin: Sequence[int], at: Sequence[Any]) -> str:

@@ -30,6 +30,11 @@ def is_straight(stmts: Sequence[Stmt]) -> bool:
     )
 
 
+def fills_tables(task: Task) -> bool:
+    """Whether a task stores what is the same in all launches, so that the first one alone runs it."""
+    return any(isinstance(s, Store) and s.mem.kind == "table" for s in task.body.stmts)
+
+
 def count_loads(stmts: Sequence[Stmt]) -> int:
     """Count the statements that load something; updates do."""
     return sum(isinstance(s, (Load, Atomic)) for s in stmts)
@@ -86,7 +91,11 @@ def _follows_rows(s: Stmt, axes: Sequence[Value], sizes: Sequence[int], own: set
     used = [v for v in (*uses(s), *inside) if v in own]
     if not used:
         return True
-    if not isinstance(s, (Load, Store, Atomic)) or s.mem.kind != "field" or s.mem.shape is None:
+    if (
+        not isinstance(s, (Load, Store, Atomic))
+        or s.mem.kind not in ("field", "table")
+        or s.mem.shape is None
+    ):
         return False
     index = s.index[: s.mem.rank]
     if sorted(map(id, used)) != sorted(map(id, axes)) or not own.issubset(index):

@@ -25,6 +25,7 @@ from diffsim.passes.forms.zero_factors import without_zero_factors
 from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.kept.branches import keep_for_later_branches
 from diffsim.passes.kept.sweeps import keep_for_sweeps_back
+from diffsim.passes.kept.tables import keep_in_tables
 from diffsim.passes.neighbours.interiors import split_interiors
 from diffsim.passes.neighbours.scatter_to_gather import scatter_to_gather
 from diffsim.passes.neighbours.torus_gathers import gather_on_torus
@@ -115,6 +116,8 @@ LOWER: Stages = (
     # As late as can be: up to here a loop over active cells is a dense loop, whose indices are affine.
     SPARSE[1],
     ("join_ranges", join_ranges),
+    # After all that makes other values of those that depend on a lane's numbers, or on nothing else.
+    ("tables", keep_in_tables),
     # It and `vectorize` name statements and values of the task, so nothing may rewrite those afterwards.
     ("privatize", privatize),
     ("seams", find_seams),

@@ -70,6 +70,7 @@ from tests.fuzz import (
     stacks,
     stored,
     sweeps,
+    tables,
     tangents,
     tensors,
     torus,
@@ -190,6 +191,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
     if seed % 64 == 37:
         return periods.make(seed), [("periods", functools.partial(periods.verdict, seed=seed))]
+    if seed % 64 == 5:
+        return tables.make(seed), [("tables", functools.partial(tables.verdict, seed=seed))]
     if seed % 16 in (5, 8):
         return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 64 == 62:

@@ -48,6 +48,7 @@ from diffsim.backends.simd.simd_blocks import run_blocks
 from diffsim.errors import InternalError
 from diffsim.ir.nodes import Atomic, Block, Kernel, Load, Task
 from diffsim.ir.schedules import Packed, Privatized
+from diffsim.ir.simple_tasks import fills_tables
 from diffsim.ir.traversal import statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
@@ -270,10 +271,31 @@ def _launch_tasks(body: FunctionLowering, heads: list[int]) -> None:
     for k in heads:
         if _follows(module, k + 1):
             _launch_two(body, k, tasks[k], tasks[k + 1])
+        elif fills_tables(tasks[k]):
+            _launch_once(body, k, tasks[k])
         elif tasks[k].axes:
             _launch_parallel(body, k, tasks[k])
         else:
             whole(body, k, "task", "1")
+
+
+def _launch_once(body: FunctionLowering, k: int, task: Task) -> None:
+    """Launch a task unless a launch before has run it to its end."""
+    done = f"@done{k}"
+    body.module.declare(done, f"{done} = internal global i8 0")
+    # Two threads that both run it store the same numbers.
+    known = body.assign(f"load atomic i8, ptr {done} acquire, align 1")
+    first, after = body.new_label("first"), body.new_label("known")
+    is_first = body.assign(f"icmp eq i8 {known}, 0")
+    body.emit(f"br i1 {is_first}, label %{first}, label %{after}")
+    body.start_block(first)
+    body.int64_names.append({})
+    _launch_parallel(body, k, task)
+    # Not where the launch was stopped: that returns before.
+    body.emit(f"store atomic i8 1, ptr {done} release, align 1")
+    body.int64_names.pop()
+    body.jump(after)
+    body.start_block(after)
 
 
 def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:

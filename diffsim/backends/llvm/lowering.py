@@ -159,6 +159,8 @@ class FunctionLowering:
                 self.pointers[mem] = self.base(layout.pointers[mem], mem)
                 if mem.shape is None:  # an argument's; strides of fields are constants
                     self.strides[mem] = self._array_strides(mem)
+            elif mem.kind == "table":
+                self.pointers[mem] = self.module.table(mem)
         for leaf in leaves:
             self._leaf(leaf)
 

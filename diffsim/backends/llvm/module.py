@@ -71,6 +71,8 @@ class Module:
         boxes = filter(None, map(box_sizes, kernel.tasks))
         self.most_lanes = max(map(math.prod, boxes), default=0)
         """Lanes of the largest task whose number of lanes is a constant."""
+        self.tables: dict[Mem, str] = {}
+        """The names of memories that belong to the code."""
         self.simd_widths: dict[Task, int] = {}
         """Lanes of a task that run together as a vector, memoized."""
         self.checks: list[Check | Alloca] = []
@@ -82,6 +84,15 @@ class Module:
 
     def declare(self, name: str, text: str) -> None:
         self.declared[name] = text
+
+    def table(self, mem: Mem) -> str:
+        """Return the name of a table, which belongs to the code."""
+        name = self.tables.setdefault(mem, f"@table{len(self.tables)}")
+        count, t = math.prod(mem.shape or ()), memory_type(mem.dtype.scalar)
+        # Zeros take no room in the object file.
+        text = f"{name} = internal global [{count} x {t}] zeroinitializer, align 64"
+        self.declare(name, text)
+        return name
 
     def new_nodes(self, count: int = 1) -> int:
         """Return the first number of new metadata nodes."""

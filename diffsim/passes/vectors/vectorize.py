@@ -200,7 +200,7 @@ def _scatters(task: Task, estimate: _Estimate) -> bool:
     """Whether updates of elements that lanes may share keep LLVM from vectorizing what takes long.
 
     Lanes that update any elements do so one after the other, which functions, divisions and roots must make
-    up for.
+    up for. Updates side by side are vectors.
     """
     found = list(task_statements(task))
     updates = [s for s in found if isinstance(s, Atomic) and not s.exclusive]
@@ -210,7 +210,7 @@ def _scatters(task: Task, estimate: _Estimate) -> bool:
     spared = _UPDATES_A_CALL * sum(isinstance(op.lowering, Math) for op in ops)
     spared += sum(op.name in _SLOW for op in ops) // 2
     anywhere = sum(estimate.step(s.mem, s.index, task.axes[-1]) is None for s in updates)
-    return spared >= max(anywhere, 1)
+    return spared >= anywhere
 
 
 def _adds_together(task: Task, estimate: _Estimate) -> bool:
