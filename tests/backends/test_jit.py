@@ -139,6 +139,22 @@ def test_damaged_objects_are_refused(jit: Jit, cut: int) -> None:
         jit.load(jit.compile(ADD)[:cut])
 
 
+def test_zeros_take_no_room_in_objects(jit: Jit) -> None:
+    """Memory that belongs to the code is not in the file: reading it there would end the process."""
+    text = """@zeros = internal global [67108864 x float] zeroinitializer, align 64
+    define float @swap(i64 %k, float %v) {
+      %place = getelementptr float, ptr @zeros, i64 %k
+      %old = load float, ptr %place
+      store float %v, ptr %place
+      ret float %old
+    }"""
+    code = jit.compile(text)
+    assert len(code) < 10_000
+    library = jit.load(code)
+    swap = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float)(library.address("swap"))
+    assert [swap(67108863, 2.0), swap(67108863, 3.0), swap(0, 1.0)] == [0.0, 2.0, 0.0]
+
+
 def test_loops_are_vectorised(jit: Jit) -> None:
     text = map_kernel(jit, "logf").replace("call float @logf(float %v)", "fadd float %v, 1.0")
     assert re.search(r"<\d+ x float>", jit.optimized(text))

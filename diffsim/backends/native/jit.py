@@ -189,7 +189,9 @@ def _undefined(code: bytes) -> list[str]:
     if code[:5] != b"\x7fELF\x02":
         return list(_BUILTINS)
     with llvm.ObjectFileRef.from_data(code) as file:
-        sections = {section.name(): section.data() for section in file.sections()}
+        # No others: sections of zeros have a size, but no bytes in the file.
+        wanted = (b".strtab", b".symtab")
+        sections = {s.name(): s.data() for s in file.sections() if s.name() in wanted}
     # Parsed by hand, as llvmlite's object files show sections only.
     names = sections[b".strtab"]
     found = []
