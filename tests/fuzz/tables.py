@@ -2,8 +2,9 @@
 
 Damping layers, windows, branches on places, guarded divisions of integers; and what looks alike but is no
 function of the numbers alone: arguments, elements of memory, loops that carry. Boxes have constant bounds,
-or an argument's; rims and negative indices. Each kernel is launched several times, as the first launch fills
-tables. Functions are rounded to small whole numbers, so that all is compared bit by bit.
+or an argument's; rims and negative indices. Some lanes are there twice, with another box or another
+number, as equal ones share tables. Each kernel is launched several times, as the first launch fills tables.
+Functions are rounded to small whole numbers, so that all is compared bit by bit.
 """
 
 import linecache
@@ -36,8 +37,17 @@ class Maker:
         r = self.r
         lines = []
         for _ in range(r.choice([1, 1, 2])):
-            lines += ["    " + line for line in (self.head(), *self.body())]
+            head, body = self.head(), self.body()
+            again = [self.head() if r.random() < 0.5 else head, *map(self.changed, body)]
+            both = [head, *body, *(again if r.random() < 0.4 else ())]
+            lines += ["    " + line for line in both]
         return "@ds.kernel\ndef run(t: ds.i32, n: ds.i32):\n" + "\n".join(lines) + "\n"
+
+    def changed(self, line):
+        """A line, at times with other numbers."""
+        changes = [(" < ", " < 1 + "), ("4", "5"), ("3", "2"), ("0.2", "0.3"), ("sin", "cos")]
+        old, new = self.r.choice(changes)
+        return line.replace(old, new) if "q in" not in line and self.r.random() < 0.2 else line
 
     def head(self):
         r = self.r

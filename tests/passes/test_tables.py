@@ -120,3 +120,46 @@ def test_a_launch_that_was_stopped_fills_again(fields):
 def test_no_more_memory_than_asked_for(fields, monkeypatch):
     monkeypatch.setattr(tables, "_MOST_BYTES", 8 * N * M - 1)
     assert count(kernel_of(fields, SPONGE.format(n="N"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("second", "box", "found"),
+    [
+        ("far < 4", "N, M", 1),
+        ("far < 5", "N, M", 2),  # what the branch decides on
+        ("far < 4", "(1, N), M", 2),  # another box
+    ],
+)
+def test_equal_ones_are_one(fields, second, box, found):
+    lines = SPONGE.format(n="N")
+    text = KERNEL.format(lines=lines, box="N, M")
+    again = KERNEL.format(lines=lines.replace("far < 4", second), box=box)
+    again = again[again.index("    for") :].replace("y[t, i, j] =", "y[1 - t, i, j] =")
+    make(text + again, fields)
+    kernel = fields["kernel"]
+    assert count(kernel) == found
+    fields["x"].from_numpy(numbers(*fields["x"].shape))
+    i, j = np.mgrid[:N, :M]
+    far = np.minimum(np.minimum(i, j), N - 1 - i)
+    for t in (0, 1):
+        fields["y"].fill(0.0)
+        kernel(t, 0)
+        x = fields["x"].to_numpy()[t]
+        for at, under in ((t, 4), (1 - t, float(second[6:]))):
+            damp = np.where(far < under, np.exp(-0.1 * (4 - far) ** 2), 1.0)
+            first = int(at != t and box != "N, M")
+            assert fields["y"].to_numpy()[at, first:] == pytest.approx((damp * x)[first:])
+
+
+def test_zeros_of_different_signs_are_two(fields):
+    text = "@ds.kernel\ndef kernel(t: ds.i32):\n"
+    for k, zero in enumerate(("0.0", "-0.0")):
+        text += f"    for i, j in ds.ndrange(N, M):\n        y[{k}, i, j] = x[t, i, j] + "
+        text += f"ds.atan2({zero}, -ds.exp(0.1 * i))\n"
+    make(text, fields)
+    kernel = fields["kernel"]
+    assert count(kernel) == 2
+    fields["x"].fill(1.0)
+    kernel(0)
+    found = fields["y"].to_numpy()
+    assert found == pytest.approx(np.broadcast_to([[[1 + np.pi]], [[1 - np.pi]]], found.shape))

@@ -17,7 +17,8 @@ from launch to launch, no memory, no random number. The box is one of constants,
 have the same lanes. Values in branches, too: they are computed for all lanes then, which must not stop one.
 
 A load takes as long as a few operations on a vector of lanes, or twenty where memory is the limit. So there
-must be functions, or several roots and divisions, for each table.
+must be functions, or several roots and divisions, for each table. Lanes of equal boxes that compute the same
+share one, as sweeps that a kernel repeats do.
 
 Assumes scalar IR. Leaves dead code. Runs before the passes that name statements and values of tasks.
 """
@@ -43,6 +44,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.op import Instr, Math
 from diffsim.ir.traversal import Rewriter, blocks, outs, statements, uses
+from diffsim.passes.forms.equal_values import ValueNumbering
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 _MOST_BYTES = 1 << 23  # of all tables of a kernel
@@ -56,26 +58,73 @@ _ALIGNED = 16  # scalars: rows of a table begin where lines of memory do
 
 def keep_in_tables(kernel: Kernel) -> Kernel:
     """Return the kernel whose lanes load what depends on their numbers alone, where that pays."""
-    left = _MOST_BYTES
-    fills: list[Task] = []
-    tasks: list[Task] = []
-    mems: list[Mem] = []
-    for task in kernel.tasks:
-        found = _Positions(task).roots() if _may_have_tables(task) else ()
-        made = {v: _table(task, v) for v in found}
-        size = sum(math.prod(m.shape or ()) * m.dtype.scalar.bytes for m in made.values())
-        if not made or size > left:
-            tasks.append(task)
-            continue
-        left -= size
-        mems += made.values()
-        fills.append(_fill(task, made))
-        tasks.append(task.replace(body=_Loading(task, made).block(task.body)))
-    if not fills:
+    tables = _Tables()
+    tasks = tuple([tables.task(t) for t in kernel.tasks])
+    if not tables.fills:
         return kernel
     # In front of all: tasks that trail others stay behind these.
-    changed = kernel.replace(tasks=(*fills, *tasks), mems=(*kernel.mems, *mems))
+    mems = dict.fromkeys(tables.known.values())
+    changed = kernel.replace(tasks=(*tables.fills, *tasks), mems=(*kernel.mems, *mems))
     return eliminate_dead_code(changed)
+
+
+class _Tables:
+    """The tables of a kernel.
+
+    Attributes:
+        known: each by what it holds: a box, and the number of a value of its lanes.
+        fills: the tasks that fill them.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[object, ...], Mem] = {}
+        self.fills: list[Task] = []
+        self._left = _MOST_BYTES
+        self._numbers = ValueNumbering()
+
+    def task(self, task: Task) -> Task:
+        """Return a task that loads what its lanes would compute, if that pays and there is room."""
+        positions = _Positions(task) if _may_have_tables(task) else None
+        roots = positions.roots() if positions is not None else ()
+        if positions is None or not roots:
+            return task
+        numbers = self._number(positions, roots)
+        new: dict[tuple[object, ...], Value] = {}
+        for v, number in numbers.items():
+            if number not in self.known:
+                new.setdefault(number, v)
+        made = {number: _table(task, v) for number, v in new.items()}
+        size = sum(math.prod(m.shape or ()) * m.dtype.scalar.bytes for m in made.values())
+        if size > self._left:
+            return task
+        self._left -= size
+        self.known |= made
+        if new:
+            self.fills.append(_fill(task, {v: made[number] for number, v in new.items()}))
+        found = {v: self.known[number] for v, number in numbers.items()}
+        return task.replace(body=_Loading(task, found).block(task.body))
+
+    def _number(
+        self, positions: _Positions, roots: tuple[Value, ...]
+    ) -> dict[Value, tuple[object, ...]]:
+        """Return the numbers of values, together with the box: equal ones are equal in each lane."""
+        task = positions.task
+        for a, axis in enumerate(task.axes):
+            self._numbers.equal(axis, ("lane", a, axis.type))
+        for s in positions.slice(list(roots)):
+            self._stmt(s)
+        box = tuple([v.value for v in task.bounds.yields if isinstance(v, Const)])
+        return {v: (box, self._numbers.number(v)) for v in roots}
+
+    def _stmt(self, s: Stmt) -> None:
+        numbers = self._numbers
+        if isinstance(s, Let):
+            numbers.let(s)
+        elif isinstance(s, If):
+            for x in (*s.then.stmts, *s.orelse.stmts):
+                self._stmt(x)
+            for v, *ways in zip(s.outs, s.then.yields, s.orelse.yields, strict=True):
+                numbers.computed(v, If, *map(numbers.number, (s.cond, *ways)))
 
 
 def _may_have_tables(task: Task) -> bool:
