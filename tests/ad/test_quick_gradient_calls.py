@@ -43,6 +43,53 @@ def test_a_call_after_each_launch_is_quick(scale, monkeypatch):
         )
 
 
+def test_further_calls_for_a_launch_are_quick(scale, monkeypatch):
+    """The rows of a Jacobian, say: what the derivative loads stays."""
+    scale, x, y = scale
+    for _ in range(2):
+        scale(2.0)
+        scale.grad(2.0)
+    monkeypatch.setattr(GradientCall, "__call__", None)  # the way of all other calls
+    scale.grad._launch = None
+    scale(2.0)
+    for _ in range(4):
+        np.testing.assert_allclose(slope_of(x, y, lambda: scale.grad(2.0)), 4.0 * x.to_numpy())
+
+
+def test_further_calls_may_mean_earlier_launches(scale):
+    """Each call goes back by one launch; with those that have read other values it is refused."""
+    scale, x, y = scale
+    scale(2.0)
+    scale.grad(2.0)
+    for filled_after in (1, 2, 3):
+        for k in range(5):
+            scale(2.0)
+            if k + 1 == filled_after:
+                x.fill(float(k + 2))
+        fine = 5 - filled_after
+        for _ in range(fine):
+            np.testing.assert_allclose(slope_of(x, y, lambda: scale.grad(2.0)), 4.0 * x.to_numpy())
+        for _ in range(2):
+            with pytest.raises(ds.GlobalDataAccessError, match=f"called {fine + 1} times"):
+                scale.grad(2.0)
+        # The next launch is settled by its first call; the second one means the refused launch again.
+        scale(2.0)
+        np.testing.assert_allclose(slope_of(x, y, lambda: scale.grad(2.0)), 4.0 * x.to_numpy())
+        with pytest.raises(ds.GlobalDataAccessError, match="called 2 times"):
+            scale.grad(2.0)
+
+
+def test_further_calls_after_equal_values_were_written(scale):
+    scale, x, y = scale
+    scale(2.0)
+    scale.grad(2.0)
+    for _ in range(2):
+        x.fill(4.0)
+        scale(2.0)
+    for _ in range(2):
+        np.testing.assert_allclose(slope_of(x, y, lambda: scale.grad(2.0)), 16.0)
+
+
 def test_other_calls_are_what_they_were(scale):
     scale, x, y = scale
     call = scale.grad

@@ -1,10 +1,10 @@
 """Random programs of launches and `kernel.grad` by hand, and of Python between launches on a tape, as text.
 
 Three numbers `x`, `y` and the loss `l`. A program by hand launches kernels (some twice, with what they read
-changed in between), then calls their gradients, last launch first, now and then twice. A program on a tape
-takes numbers through Python and back, or sets a gradient in its block. The reference is plain Python that
-multiplies by the derivatives of each line. Trips that nobody can see (`y[None] = math.sin(x[None])` where x
-leads to the loss in another way too: docs/python-on-a-tape.md) are left out.
+changed in between), then calls their gradients, last launch first, now and then several times. A program on
+a tape takes numbers through Python and back, or sets a gradient in its block. The reference is plain Python
+that multiplies by the derivatives of each line. Trips that nobody can see (`y[None] = math.sin(x[None])`
+where x leads to the loss in another way too: docs/python-on-a-tape.md) are left out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def make(seed):
         lines = [f"{name}()" for name in names]
         back = []
         for name in reversed(names):
-            back += [f"{name}.grad()"] * (2 if r.random() < 0.1 else 1)
+            back += [f"{name}.grad()"] * r.choices((1, 2, 3), (8, 1, 1))[0]
         for _ in range(r.random() < 0.2):
             back.insert(r.randrange(len(back) + 1), r.choice(["x[None] = 0.5", *lines]))
         return "\n".join(["# by hand", *lines, *back]) + "\n"

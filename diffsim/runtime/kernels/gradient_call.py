@@ -23,6 +23,7 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.passes.autodiff.activity import missing_gradient
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.access_summary import versions_of
 from diffsim.runtime.kernels.launch_history import (
     Repeated,
     first_difference,
@@ -52,9 +53,11 @@ class GradientCall:
         self.name = specialization.name
         self._repeated = Repeated(self.derivative)
         # The count of changes of gradients as of which a call was found to be possible, and the versions of
-        # the gradients of what the kernel writes; of kernels without array arguments alone.
+        # the gradients of what the kernel writes, and of what the derivative loads; of kernels without array
+        # arguments alone.
         self._changes: int | None = None
         self._cotangents: list[Versions] = []
+        self._loaded: set[Versions] = set()
 
     def __call__(self, *args: object, returned: object = None) -> None:
         """Run the derivative of a launch with these arguments.
@@ -128,7 +131,10 @@ class GradientCall:
         raise told from None
 
     def quick(self) -> Callable[..., bool]:
-        """Return a function for calls as nearly all are: the first one after a launch with these arguments.
+        """Return a function for calls as nearly all are.
+
+        They are the first one after a launch with these arguments; and further ones, if nothing that the
+        derivative loads was written since the earliest launch that they may mean.
 
         It returns whether the call was one; if not, it has done nothing.
         """
@@ -152,22 +158,28 @@ class GradientCall:
                 return False
             if not row:
                 return False
-            since = row[-1]
-            before = calls.get(args)
-            if before is not None:
+            since = end = row[-1]
+            before, count = calls.get(args), 1
+            if before is not None:  # as `LaunchHistory.asked`
                 last, count = before
-                if last == since:
-                    return False
-                done = bisect.bisect_right(row, last)  # as `LaunchHistory.asked`
-                del row[max(done - count, 0) : done], calls[args]
+                if last == end:
+                    count += 1
+                    since = row[-count if count <= len(row) else 0]
+                    for versions in self._loaded:
+                        if versions.latest > since:
+                            return False
+                else:
+                    done = bisect.bisect_right(row, last)
+                    del row[max(done - count, 0) : done], calls[args]
+                    count = 1
             session.from_tapes, clock = False, session.clock
             try:
                 derivative.launch(args, since, 0)
             except BaseException as error:
-                self._recover(error, (args, since, 0), 1, clock)
+                self._recover(error, (args, since, 0), count, clock)
             if alone and session.clock == clock + 1:
                 note_gradients(clock + 1)
-            calls[args] = since, 1
+            calls[args] = end, count
             return True
 
         return call
@@ -281,6 +293,7 @@ class GradientCall:
         written = (special.object_of(a.mem, ()) for a in special.accesses.writes)
         adjoints = [f.adjoint for f in written if isinstance(f, Field)]
         self._cotangents = [g.versions for g in adjoints if g is not None]
+        self._loaded = {versions_of(a.mem) for a in self.derivative.accesses.reads}
         self._changes = changes
 
     def _check_cuts(self, args: tuple[object, ...], since: int) -> None:
