@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from operator import call
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,8 +54,8 @@ class Variant:
     """
 
     __slots__ = (
+        "_kernel_refs",
         "_refs",
-        "_single",
         "_stored",
         "adjoints",
         "count",
@@ -90,7 +89,7 @@ class Variant:
         self.kernels, self.things, self.times, self.specials = record.columns()
         self.fields = record.fields_by_number()
         self._refs = [weakref.ref(special) for special, _ in self.specials]
-        self._single = [single for _, single in self.specials]
+        self._kernel_refs = [*zip(self._refs, [single for _, single in self.specials], strict=True)]
         self._stored = [k for k, number in enumerate(self.kernels) if number < 0]
         self.forms = [self._form(k) for k in range(self.count)]
         self.inputs = inputs_of(record) if known.writes else []
@@ -138,8 +137,10 @@ class Variant:
         if held is None:
             return False
         self.held, self.is_held = held, True
-        kernels: map[Any] = map(call, self._refs)
-        self.specials[:] = zip(kernels, self._single, strict=True)
+        specials: list[Any] = self.specials
+        specials.clear()
+        for ref, single in self._kernel_refs:
+            specials.append((ref(), single))
         if self._stored:
             past.hold_stored()
         if past.native is not None:

@@ -13,10 +13,11 @@ lent one.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from diffsim.backends.native.pool import closed, wait
 from diffsim.errors import (
     ArgumentError,
     AutodiffError,
@@ -179,39 +180,81 @@ def is_plain_number(f: Field) -> bool:
     return storage.is_number and f.tree is None
 
 
-_Known = tuple[int, list[tuple["Versions", Any]], list[tuple["Versions", weakref.ref["Field"]]]]
+_ZEROS = memoryview(bytes(1 << 13))
+
+
+def _bytes_of(f: Field) -> memoryview | None:
+    """Return all bytes of a small field that is one piece of memory, and that nobody else sees; else None."""
+    storage = f.storage
+    if not isinstance(storage, HostStorage) or f._exported:
+        return None
+    array = storage.array
+    if not 0 < array.nbytes <= len(_ZEROS) or not array.flags.c_contiguous:
+        return None
+    return array.data.cast("B")
+
+
+class _Known(NamedTuple):
+    """The gradients of all fields, as they are to be cleared.
+
+    Versions, and small memory, are objects of their own: they keep no field alive.
+
+    Attributes:
+        changes: as of how many changes of gradients.
+        numbers: single numbers: versions and memory.
+        small: short arrays: versions, all bytes, as many zeros, and the number of the field.
+        others: versions and the gradient.
+    """
+
+    changes: int
+    numbers: list[tuple[Versions, Any]]
+    small: list[tuple[Versions, memoryview, memoryview, int]]
+    others: list[tuple[Versions, weakref.ref[Field]]]
 
 
 class _Gradients:
     """The gradients of all fields."""
 
     def __init__(self) -> None:
-        # As of how many changes: single numbers, which need no calls, and others. Versions, and memory, are
-        # objects of their own: they keep no field alive. One tuple, replaced as a whole, as other threads
-        # ask at any time.
-        self._known: _Known = -1, [], []
+        # One tuple, replaced as a whole, as other threads ask at any time.
+        self._known = _Known(-1, [], [], [])
 
     def clear(self) -> None:
         """Set those to 0 that may hold anything else."""
         # Before the fields are listed: one that comes meanwhile is listed the next time.
         changes, known = session.with_grad.changes, self._known
-        if changes != known[0]:
-            found = (f.adjoint for f in members(session.with_grad))
-            numbers, others = [], []
-            for g in found:
-                if g is not None and is_plain_number(g):
-                    numbers.append((g.versions, g.storage.flat))
-                elif g is not None:
-                    others.append((g.versions, weakref.ref(g)))
-            known = self._known = changes, numbers, others
-        for v, flat in known[1]:
+        if changes != known.changes:
+            known = self._known = self._listed(changes)
+        _, numbers, small, others = known
+        for v, flat in numbers:
             if v.dirty:  # as `Field.clear`, without calls
                 flat[0] = 0
                 session.clock = v.latest = v.whole = session.clock + 1
                 v.writer, v.cuts, v.dirty = None, None, False
-        for v, ref in known[2]:
+        for v, memory, zeros, number in small:
+            if v.dirty:
+                if closed[0]:
+                    wait()
+                memory[:] = zeros
+                session.clock = v.latest = v.whole = now = session.clock + 1
+                v.writer, v.cuts, v.dirty = None, None, False
+                session.written.append((now, number, None, ..., 0.0, None))
+        for v, ref in others:
             if v.dirty and (g := ref()) is not None:
                 g.clear()
+
+    def _listed(self, changes: int) -> _Known:
+        known = _Known(changes, [], [], [])
+        for g in (f.adjoint for f in members(session.with_grad)):
+            if g is None:
+                continue
+            if is_plain_number(g):
+                known.numbers.append((g.versions, g.storage.flat))
+            elif (memory := _bytes_of(g)) is not None:
+                known.small.append((g.versions, memory, _ZEROS[: len(memory)], g.number))
+            else:
+                known.others.append((g.versions, weakref.ref(g)))
+        return known
 
 
 _gradients = _Gradients()
