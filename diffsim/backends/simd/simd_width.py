@@ -41,6 +41,8 @@ _FEW_ALONE = 6
 """Accesses of single lanes in a task that runs as many lanes as may make them."""
 _MOST_ALONE = 48
 """More of them take LLVM longer than they are worth."""
+_MANY = 16
+"""Iterations of a loop, where nobody knows."""
 _MOST_SPILLED = 4
 """How many times the registers that there are lanes may need, where they wait for chains of operations."""
 
@@ -196,7 +198,8 @@ def _register_pressure(
     """Return the most vectors live at once in any innermost loop of a block, or in a block without loops.
 
     Spills there cost the most: what is live across a loop without being used in it may be spilled around it.
-    A loop with branches may have `spills` times as many live.
+    A loop around loops that are shorter than the rest of its body counts like an innermost one. A loop with
+    branches may have `spills` times as many live.
     """
     most = 1
     if not any(blocks(s) for s in block.stmts):
@@ -208,13 +211,34 @@ def _register_pressure(
                 *(_register_pressure(b, wide, loaded, spills) for b in blocks(s) if _has_loop(b)),
             ]
         )
-        if isinstance(s, (For, While)) and not _has_loop(s.body):
+        if isinstance(s, (For, While)) and _is_mostly_own(s.body):
             used = [v for v in free_values(s.body) if v in wide]
             few = sum(v in loaded for v in used) <= _READ_AGAIN
             around = {v for v in used if not (few and v in loaded)}.union(s.params)
             branches = any(blocks(x) for x in s.body.stmts)
             most = max(most, _most_live(s.body, around, wide) // (spills if branches else 1))
     return most
+
+
+def _is_mostly_own(body: Block) -> bool:
+    """Whether a loop's body spends less time in loops inside than outside of them."""
+    own = inside = 0
+    rest = list(body.stmts)
+    while rest:
+        s = rest.pop()
+        own += 1
+        if isinstance(s, (For, While)):
+            inside += _iterations(s) * sum(1 for b in blocks(s) for _ in statements(b))
+        else:
+            rest += [x for b in blocks(s) for x in b.stmts]
+    return own >= inside
+
+
+def _iterations(s: For | While) -> int:
+    """Return how many iterations a loop has; a guess where it is not constant."""
+    if isinstance(s, For) and isinstance(s.lo, Const) and isinstance(s.hi, Const):
+        return max(0, int(s.hi.value) - int(s.lo.value))
+    return _MANY
 
 
 def _has_loop(block: Block) -> bool:
