@@ -1,8 +1,9 @@
 """Random kernels that load from, store to and add to neighbours of elements that indices tell.
 
 Components of vectors, cells around a cell, lists of cells (sorted or not), in branches and loops, with
-indices that meet. All numbers are whole and small, so sums are exact in any order, and what vectors of lanes
-compute (and their gradient) is compared bit by bit with the interpreter, which runs one lane after the other.
+indices that meet; and elements that a table gives to one lane each, which it adds to, loads and stores in any
+order. All numbers are whole and small, so sums are exact in any order, and what vectors of lanes compute (and
+their gradient) is compared bit by bit with the interpreter, which runs one lane after the other.
 """
 
 import linecache
@@ -13,6 +14,8 @@ import numpy as np
 
 import diffsim as ds
 from diffsim.backends.llvm import long_blocks
+from diffsim.ir.nodes import Atomic, Check, Print
+from diffsim.ir.traversal import task_statements
 from diffsim.passes.vectors import vectorize
 from tests.support import bits
 
@@ -54,7 +57,9 @@ class Maker:
                 self.locals.append(f"t{self.fresh}")
             elif kind < 0.75 or depth > 3:
                 self.write(depth, indices)
-            elif kind < 0.82:
+            elif kind < 0.78:
+                self.own(depth)
+            elif kind < 0.84:
                 self.lists(depth, indices)
             elif kind < 0.92:
                 self.put(depth, f"if {self.pick('j > 2', 'k % 2 == 0', 'i % 16 < 15', 'j == k')}:")
@@ -117,6 +122,23 @@ class Maker:
                 far = f"table[{self.pick(0, 1)}, {m}]"
                 value = self.pick(own or f"v[{m}][0]", f"v[{m}][{self.component()}]", far)
                 self.put(depth, f"{total} {self.pick('+', '+', '-')}= {value}")
+
+    def own(self, depth):
+        """Accesses of the lane's own element of a memory; which one that is, a table tells."""
+        for _ in range(self.r.randint(1, 4)):
+            value = self.pick(*self.locals)
+            kind = self.pick(
+                *["add"] * 5, *["load"] * 3, "store", "max", self.pick("old", "load", "load")
+            )
+            if kind in ("load", "old"):
+                self.fresh += 1
+                self.locals.append(f"t{self.fresh}")
+                made = "p[own[i]]" if kind == "load" else f"ds.atomic_add(p[own[i]], {value})"
+                self.put(depth, f"t{self.fresh} = {made}")
+            elif kind == "max":
+                self.put(depth, f"ds.atomic_max(p[own[i]], {value})")
+            else:
+                self.put(depth, f"p[own[i]] {'+=' if kind == 'add' else '='} {value}")
 
     def place(self, indices):
         """An element of two neighbouring rows, or a component."""
@@ -183,10 +205,15 @@ def results(text, seed, **options):
     names["few"] = ds.field(t, shape=(3, 3), needs_grad=True)
     for name, size in zip("vhuo", (2 * ROWS, 2 * ROWS, MOST, MOST), strict=True):
         names[name] = ds.Vector.field(width, t, shape=size, needs_grad=True, layout=layout)
+    names["p"], names["own"] = (
+        ds.field(t, shape=MOST, needs_grad=True),
+        ds.field(ds.i32, shape=MOST),
+    )
     names["at"], names["of"] = ds.field(ds.i32, shape=MOST), ds.Vector.field(2, ds.i32, shape=MOST)
     exec(compile(text, f"<gathers {seed}>", "exec"), names)
     random = np.random.default_rng(seed)
-    for name in ("few", *"qgvhuo"):
+    names["own"].from_numpy(random.permutation(MOST).astype("i4"))
+    for name in ("few", *"qgvhuop"):
         field = names[name]
         for part in (field, field.grad):
             shape = part.to_numpy().shape
@@ -198,9 +225,19 @@ def results(text, seed, **options):
         names[name].from_numpy(which.astype("i4"))
     add_lists(names, random)
     names["run"](n)
-    found = {name: names[name].to_numpy() for name in "gho"}
+    found = {name: names[name].to_numpy() for name in "ghop"}
+    if "p[" in text and r.random() < 0.7:  # whose gradient is mostly refused
+        return found
     names["run"].grad(n)
-    return found | {f"{name}.grad": names[name].grad.to_numpy() for name in ("few", *"qgvhuo")}
+    return found | {f"{name}.grad": names[name].grad.to_numpy() for name in ("few", *"qgvhuop")}
+
+
+def _are_apart(task, **_):
+    """Whether lanes may be vectors: own elements are a permutation's, which no compiler can know."""
+    found = list(task_statements(task))
+    return not any(
+        isinstance(s, (Check, Print)) or (isinstance(s, Atomic) and s.out) for s in found
+    )
 
 
 def verdict(text, seed):
@@ -218,11 +255,13 @@ def verdict(text, seed):
         debug=how.random() < 0.1,
     )
     always, vectorize._ALWAYS = vectorize._ALWAYS, True
+    together = vectorize.may_run_together
+    vectorize.may_run_together = _are_apart
     usual, stretch = long_blocks._LONG, long_blocks._STRETCH
     if how.random() < 0.3:
         long_blocks._LONG, long_blocks._STRETCH = 4, 2
     try:
         return bits.against_interpreter(partial(results, text, seed), options, may_refuse=True)
     finally:
-        vectorize._ALWAYS = always
+        vectorize._ALWAYS, vectorize.may_run_together = always, together
         long_blocks._LONG, long_blocks._STRETCH = usual, stretch

@@ -1,9 +1,9 @@
-"""Loops that the lanes of a vector run one after the other, on the CPU.
+"""Loops of their own, and additions that may meet: these the lanes of a vector run one after the other.
 
-In a task whose lanes run as vectors a loop may still make better vectors of its own iterations: its elements
-are neighbours along the loop, and far apart between lanes (`passes/vectors/vectorize.py` decides). The
-rows of a matrix in the adjoint of a product of matrices are an example. Such a loop is written once, with
-scalars, in a loop over the active lanes; LLVM makes the vectors.
+**Loops.** In a task whose lanes run as vectors a loop may still make better vectors of its own iterations:
+its elements are neighbours along the loop, and far apart between lanes (`passes/vectors/vectorize.py`
+decides). The rows of a matrix in the adjoint of a product of matrices are an example. Such a loop is written
+once, with scalars, in a loop over the active lanes; LLVM makes the vectors.
 
     %d: <W x float>                          spill %d
     for %k in 0..n {                ->       for each active lane {
@@ -13,15 +13,32 @@ scalars, in a loop over the active lanes; LLVM makes the vectors.
 
 A value that differs between lanes is read from the stack, an integer in its exact 64-bit form. What the loop
 adds up goes back there.
+
+**Additions** to elements that an index tells follow one another in a block, and are made together, at its end
+or where something else needs their memory:
+
+    if %touch {                              if any lane touches {
+      add g[%j, 0], %a                         spill %a, %b, %c, %j
+      add g[%j, 1], %b              ->         for each active lane {
+      add r[%j], %c                              g[j, 0] += a;  g[j, 1] += b;  r[j] += c     (of the lane)
+    }                                        } }
+
+Of 16 candidates two or three touch, so that a processor mostly guesses wrong where such a loop ends: once
+now, where each addition had a loop of its own. What is added to one element comes in the order of the lanes
+as before; only where a lane adds to a memory by two indices, both come before those of the next lane.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import memory_type
+from diffsim.backends.simd import lane_offsets, neighbours
 from diffsim.backends.simd.simd_values import Index, SimdValues
-from diffsim.ir.nodes import Block, For, Value
-from diffsim.ir.traversal import free_values
+from diffsim.ir.nodes import Atomic, Block, For, If, Let, Load, Stmt, Store, Value
+from diffsim.ir.schedules import Neighbours
+from diffsim.ir.traversal import blocks, free_values, statements
 
 
 def lower(body: SimdValues, s: For) -> None:
@@ -123,3 +140,136 @@ def _lane_index(body: SimdValues, at: Index, lane: str) -> str:
         part = body.load_lane(at.vector, "i64", lane)
         total = part if total == "0" else body.assign(f"add nsw i64 {total}, {part}")
     return total
+
+
+# ---- additions
+
+
+class Scatter(NamedTuple):
+    """Additions of each lane that wait for others.
+
+    Attributes:
+        accesses: the additions.
+        at: where the first one's elements are.
+        offsets: how many scalars each is behind the first.
+        group: the neighbours that they are; None: a single addition.
+        plain: whether no other thread adds to the same elements at the same time.
+    """
+
+    accesses: tuple[Atomic, ...]
+    at: Index
+    offsets: list[int]
+    group: Neighbours | None
+    plain: bool
+
+
+def defer(body: SimdValues, scatter: Scatter) -> bool:
+    """Note additions, which `add_deferred` makes; return whether they may wait."""
+    if not body.scatters or not scatter.at.vector or not all(map(_may_wait, scatter.accesses)):
+        return False
+    body.scatters[-1].append(scatter)
+    return True
+
+
+def defer_group(body: SimdValues, group: Neighbours, at: Index, offsets: list[int]) -> bool:
+    """Note the additions of a group, to which no other thread adds; return whether they may wait."""
+    adds = tuple(s for s in group.accesses if isinstance(s, Atomic))
+    return adds == group.accesses and defer(body, Scatter(adds, at, offsets, group, True))
+
+
+def _may_wait(s: Atomic) -> bool:
+    # What no other lane reaches needs no loop over lanes.
+    return s.op == "add" and s.out is None and not s.exclusive and s.mem.kind in ("field", "array")
+
+
+def must_add_before(body: SimdValues, s: Stmt) -> bool:
+    """Whether the additions that wait must be made before a statement."""
+    if not body.scatters or not body.scatters[-1]:
+        return False
+    waiting = {x.mem for scatter in body.scatters[-1] for x in scatter.accesses}
+    if isinstance(s, (Load, Store)):
+        return s.mem in waiting
+    if isinstance(s, Atomic):
+        return s.mem in waiting and not _may_wait(s)
+    if isinstance(s, If):
+        return not all(isinstance(x, (Let, If)) for b in blocks(s) for x in statements(b))
+    return not isinstance(s, Let)
+
+
+def add_deferred(body: SimdValues) -> None:
+    """Emit the additions that wait: of all lanes at once where all are at work, in one loop where not."""
+    found = body.scatters[-1]
+    body.scatters[-1] = []
+    groups = [x for x in found if x.group]
+    single = [x for x in found if not x.group]
+    if not groups:
+        _lane_by_lane(body, single)
+        return
+
+    def together() -> list[str]:
+        for x in groups:
+            assert x.group
+            neighbours.together(body, x.group, x.at, x.offsets)
+        _lane_by_lane(body, single)
+        return []
+
+    def apart() -> list[str]:
+        _lane_by_lane(body, found)
+        return []
+
+    neighbours.where_all_work(body, [], together, apart)
+
+
+def _lane_by_lane(body: SimdValues, found: list[Scatter]) -> None:
+    """Emit one loop over the lanes at work, in which each makes all of its additions."""
+    if not found:
+        return
+    body.on_stack.append({})
+    values = [(s, _spilled_term(body, s)) for x in found for s in x.accesses]
+    places = [_places(body, x) for x in found]
+
+    def one(lane: str) -> None:
+        arrays, own = iter(values), dict[lane_offsets.Places, str]()
+        for x, where in zip(found, places, strict=True):
+            if where not in own:
+                own[where] = _own_place(body, where, lane)
+            t = memory_type(x.accesses[0].mem.dtype.scalar)
+            first = body.assign(f"getelementptr {t}, ptr {x.at.base}, i64 {own[where]}")
+            for s, behind in zip(x.accesses, x.offsets, strict=True):
+                at = first
+                if behind:
+                    at = body.assign(f"getelementptr {t}, ptr {first}, i64 {behind}")
+                value = body.load_lane(next(arrays)[1], s.mem.dtype.scalar.llvm, lane)
+                if x.plain:
+                    body.update(s.op, s.mem, at, value)
+                else:
+                    body.update_atomically(s, at, value)
+
+    body.each_lane(one)
+    for s, array in values:
+        body.free_array(s.mem.dtype.scalar.llvm, array)
+    for array in {where.array for where in places if not where.stride}:
+        body.free_array("i64", array)
+    lane_offsets.leave(body)
+
+
+def _spilled_term(body: SimdValues, s: Atomic) -> str:
+    with body.vector_ops():
+        return body.spill(s.mem.dtype.scalar.llvm, body.name(s.value))
+
+
+def _places(body: SimdValues, x: Scatter) -> lane_offsets.Places:
+    """Emit what tells the lanes' elements: an integer, which loads may have stored, or their places."""
+    s = x.accesses[0]
+    found = lane_offsets.find_own_places(body, s, body.private_copies.get(s))
+    if found:
+        return found
+    return lane_offsets.Places(
+        body.spill("i64", body.as_vector(Index("0", x.at.step, x.at.vector))), ""
+    )
+
+
+def _own_place(body: SimdValues, where: lane_offsets.Places, lane: str) -> str:
+    if where.stride:
+        return lane_offsets.load_place(body, where, lane)
+    return body.load_lane(where.array, "i64", lane)

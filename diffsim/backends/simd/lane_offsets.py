@@ -27,6 +27,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from diffsim.backends.llvm.module import memory_type
+from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Atomic, Load, Mem, Store, Task, Value
 from diffsim.ir.schedules import Neighbours
@@ -160,6 +161,8 @@ def _product(body: SimdValues, a: str, factor: str) -> str:
 
 _LEAST_LANES = 8
 """Lanes of a vector that rather goes through memory than is taken apart in registers."""
+_ANY = 1 << 32
+"""A bound of all integers."""
 _ELSEWHERE = ("add", "sub", "mul", "min", "cast")
 """Operations that are computed in 64 bits for an index."""
 
@@ -200,6 +203,16 @@ def find_places(body: SimdValues, group: Neighbours) -> Places | None:
     return Places(_stored(body, v, mem.shape[axis]), stride)
 
 
+def find_own_places(body: SimdValues, s: Atomic, copy: PrivateCopy | None) -> Places | None:
+    """Emit the integer that tells the lanes' elements of an addition, if one does."""
+    if body.lanes < _LEAST_LANES:
+        return None
+    terms = [(v, n) for v, n in body.terms(s.mem, s.index, copy) if v in body.divergent]
+    if len(terms) != 1 or not _is_one_vector(body, terms[0][0]):
+        return None
+    return Places(_stored(body, terms[0][0], _ANY), terms[0][1])
+
+
 def _is_one_vector(body: SimdValues, v: Value) -> bool:
     """Whether an index is a vector that was loaded or computed, and no sum of what an address is made of."""
     let = body.made_by.get(v)
@@ -216,14 +229,15 @@ def _stored(body: SimdValues, v: Value, extent: int) -> str:
         for (known, mask), at in scope.items():
             if known is v and (mask == body.mask or at.below <= extent):
                 return at.array
-    kind, ones = body.vector("i32"), body.vector("i1")
-    text = f"select {ones} {body.mask}, {kind} {body.names[v]}, {kind} zeroinitializer"
-    array = body.spill("i32", body.assign(text))
+    kind, ones, all_ = body.vector("i32"), body.vector("i1"), body.names[v]
+    if body.mask:
+        all_ = body.assign(f"select {ones} {body.mask}, {kind} {all_}, {kind} zeroinitializer")
+    array = body.spill("i32", all_)
     body.on_stack[-1][v, body.mask] = Stored(array, extent)
     return array
 
 
-def load_place(body: SimdValues, places: Places, lane: int) -> str:
+def load_place(body: SimdValues, places: Places, lane: int | str) -> str:
     """Emit how many scalars behind the base a lane's element is."""
     # Of another load LLVM would make what takes the lane out of the vector.
     at = body.assign(f"getelementptr i32, ptr {places.array}, i64 {lane}")

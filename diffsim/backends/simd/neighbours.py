@@ -29,7 +29,7 @@ other one: in a last block, which has its first lanes, where each place is besid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from diffsim.backends.llvm.lowering import FunctionLowering
@@ -104,6 +104,40 @@ def together(body: SimdValues, group: Neighbours, at: Index, offsets: list[int])
 def together_in_front(body: SimdValues, group: Neighbours, at: Index, offsets: list[int]) -> None:
     """Emit the accesses of the first lanes of a block, which are those at work, one or more."""
     _InFront(body, group, at, offsets).lower()
+
+
+def where_all_work(
+    body: SimdValues,
+    kinds: list[str],
+    together: Callable[[], list[str]],
+    apart: Callable[[], list[str]],
+) -> list[str]:
+    """Emit one thing where all lanes are at work, another where not; return the results of either."""
+    mask, word = body.mask, f"i{body.lanes}"
+    bits = body.assign(f"bitcast {body.vector('i1')} {mask} to {word}")
+    all_ = body.assign(f"icmp eq {word} {bits}, -1")
+    labels = [body.new_label(w) for w in ("together", "apart", "end")]
+    body.emit(f"br i1 {all_}, label %{labels[0]}, label %{labels[1]}")
+    sides = []
+    for label, emit in zip(labels, (together, apart), strict=False):
+        body.start_block(label)
+        # Indices that one side computes are unknown on the other.
+        body.indices.append({})
+        body.int64_names.append({})
+        known = dict(body.lane_names)
+        body.mask = "" if emit is together else mask
+        made = emit()
+        body.mask, body.lane_names = mask, known
+        body.int64_names.pop()
+        body.indices.pop()
+        sides.append((body.label, made))
+        body.jump(labels[2])
+    body.start_block(labels[2])
+    (a, xs), (b, ys) = sides
+    return [
+        body.assign(f"phi {kind} [ {x}, %{a} ], [ {y}, %{b} ]")
+        for kind, x, y in zip(kinds, xs, ys, strict=True)
+    ]
 
 
 def may_be_idle(group: Neighbours, at: Index) -> bool:

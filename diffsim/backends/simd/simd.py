@@ -84,8 +84,11 @@ class SimdLowering(SimdValues):
         self.indices.append({})
         self.loaded.append({})
         self.on_stack.append({})
+        self.scatters.append([])
         self.cuts |= long_blocks.cuts(block.stmts)
         super().block(block)
+        lane_loops.add_deferred(self)
+        self.scatters.pop()
         lane_offsets.leave(self)
         self.loaded.pop()
         self.indices.pop()
@@ -93,6 +96,8 @@ class SimdLowering(SimdValues):
     def stmt(self, s: Stmt) -> None:
         if s in self.cuts:
             long_blocks.cut(self)
+        if lane_loops.must_add_before(self, s):
+            lane_loops.add_deferred(self)
         if not (isinstance(s, (Load, Store, Atomic)) and self.with_neighbours(s)):
             self.alone(s)
 
@@ -133,7 +138,7 @@ class SimdLowering(SimdValues):
             neighbours.together_in_front(self, group, at, offsets)
         elif neighbours.may_be_idle(group, at):
             neighbours.together_where_active(self, group, at, offsets)
-        else:
+        elif not lane_loops.defer_group(self, group, at, offsets):
             self.together_or_apart(group, at, offsets)
 
     def apart(self, group: Neighbours) -> None:
@@ -141,34 +146,19 @@ class SimdLowering(SimdValues):
             self.alone(s)
 
     def together_or_apart(self, group: Neighbours, at: Index, offsets: list[int]) -> None:
-        mask, kind = self.mask, f"i{self.lanes}"
-        bits = self.assign(f"bitcast {self.vector('i1')} {mask} to {kind}")
-        all_ = self.assign(f"icmp eq {kind} {bits}, -1")
-        together, apart, after = (self.new_label(w) for w in ("together", "apart", "end"))
-        self.emit(f"br i1 {all_}, label %{together}, label %{apart}")
-        sides = []
-        for label in (together, apart):
-            self.start_block(label)
-            # Indices that one side computes are unknown on the other.
-            self.indices.append({})
-            self.int64_names.append({})
-            if label == together:
-                self.mask = ""
-                known = dict(self.lane_names)
-                neighbours.together(self, group, at, offsets)
-                self.mask, self.lane_names = mask, known
-            else:
-                self.apart(group)
-            self.int64_names.pop()
-            self.indices.pop()
-            loads = [s for s in group.accesses if isinstance(s, Load)]
-            sides.append((self.label, [self.names[s.out] for s in loads]))
-            self.jump(after)
-        self.start_block(after)
-        (a, xs), (b, ys) = sides
-        for s, x, y in zip(loads, xs, ys, strict=True):
-            kind = self.type_of(s.out)
-            self.names[s.out] = self.assign(f"phi {kind} [ {x}, %{a} ], [ {y}, %{b} ]")
+        loads = [s for s in group.accesses if isinstance(s, Load)]
+
+        def together() -> list[str]:
+            neighbours.together(self, group, at, offsets)
+            return [self.names[s.out] for s in loads]
+
+        def apart() -> list[str]:
+            self.apart(group)
+            return [self.names[s.out] for s in loads]
+
+        kinds = [self.type_of(s.out) for s in loads]
+        found = neighbours.where_all_work(self, kinds, together, apart)
+        self.names.update(zip((s.out for s in loads), found, strict=True))
 
     def alone(self, s: Stmt) -> None:
         """Lower a statement as one that is in no group."""
@@ -258,7 +248,7 @@ class SimdLowering(SimdValues):
         # One element for all lanes: one update with the sum of the active ones.
         elif same and s.op == "add":
             self.update_once(s, at.base, self.sum_of_lanes(t, v), plain=plain)
-        else:
+        elif not lane_loops.defer(self, lane_loops.Scatter((s,), at, [0], None, plain)):
             values = self.spill(t.llvm, v)
             where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
 

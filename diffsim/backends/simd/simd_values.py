@@ -23,7 +23,7 @@ from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.types import ScalarType, i32
 
 if TYPE_CHECKING:
-    from diffsim.backends.simd import lane_offsets
+    from diffsim.backends.simd import lane_loops, lane_offsets
 
 
 class Index:
@@ -77,6 +77,8 @@ class SimdValues(FunctionLowering):
         """For each block around: the neighbours in memory that it has loaded."""
         self.on_stack: list[dict[tuple[Value, str], lane_offsets.Stored]] = [{}]
         """For each block around: the indices that it has stored, and under which mask."""
+        self.scatters: list[list[lane_loops.Scatter]] = []
+        """For each block around, the additions that wait to be made by one loop over lanes."""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False
         """Whether the statement being lowered is written with vectors."""
