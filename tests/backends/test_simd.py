@@ -794,37 +794,3 @@ def test_lanes_wait_for_chains(cpu):
         for k in range(5):
             want[:, k] = start[:, k] - want[:, (k + 4) % 5] * want[:, k]
     np.testing.assert_allclose(x.to_numpy(), want, rtol=1e-4, atol=1e-6)
-
-
-def test_registers_of_what_is_around_short_loops(cpu):
-    """A long body with a short loop inside needs registers, too; of a long loop, those inside count."""
-    x = cpu.Vector.field(9, cpu.f32, shape=512)
-
-    def kernel(times):
-        @cpu.kernel
-        def around():
-            for i in x:
-                y, z = x[i], x[i]
-                for _ in range(20):
-                    s = y[0]
-                    for _ in range(times):
-                        s = s * 0.5 + 0.25
-                    for k in cpu.static(range(9)):
-                        y[k] = z[k] - y[k] * y[k] * s
-                x[i] = y
-
-        return around
-
-    jit = Jit(vector_bits=256)
-    kernels = [kernel(3), kernel(300)]
-    found = [choose_simd_width(lower(k._only(()).ir).tasks[0], jit) for k in kernels]
-    if jit.vector_bits == 256:
-        assert found == [16, 32]  # without the loop 8: its operations wait for one another
-    start = floats((512, 9)).astype("f4") / 8
-    x.from_numpy(start)
-    kernels[0]()
-    want = start.astype("f8")
-    for _ in range(20):
-        s = want[:, :1] / 8 + 0.4375
-        want = start - want * want * s
-    np.testing.assert_allclose(x.to_numpy(), want, rtol=1e-4, atol=1e-6)

@@ -221,7 +221,7 @@ def _register_pressure(
 
 
 def _is_mostly_own(body: Block) -> bool:
-    """Whether a loop's body spends less time in loops inside than outside of them."""
+    """Whether a loop's body spends less time in loops inside than outside them."""
     own = inside = 0
     rest = list(body.stmts)
     while rest:
