@@ -181,13 +181,9 @@ class Record(Sequence[Entry]):
         """Return the numbers of the fields among the arguments, by the numbers of kernels."""
         return self._fields
 
-    def blank(self) -> None:
-        """Forget the arguments that are fields, and keep none of these alive; they are to be written over."""
-        if self.takes_fields:
-            fields = self._fields
-            for k, number in enumerate(self._kernels):
-                if number != _NO_ROW and fields[number]:
-                    self._things[k] = None
+    def forget_firsts(self) -> None:
+        """Make the entries of `firsts` anew when they are asked for: they keep kernels alive."""
+        self._first_entries = None
 
     def take_over(self, other: Record) -> None:
         """Become another record, which is of no use afterwards."""

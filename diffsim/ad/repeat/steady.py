@@ -483,7 +483,7 @@ class Steady(Folded):
             if self.stage != WAITING or (is_current(now) and self._hold(now)):
                 self.past.hold(now.held)
             self.remove(now)
-            now.is_held = False  # by the line
+            now.is_held, now.held = False, ()  # by the line
         made = self._unfolded = unfold[0](self, beginning)
         if self._reads or self._returned:
             self._move_to(made)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Form = tuple[Any, ...] | None
 """The thing at a place of a record: a kernel and the fields it was given, or a write; None: its end."""
 
+FEW = 10
+"""Launches from which on a pass on the CPU has a native program."""
+
 MOST_BYTES = MOST >> 5
 """Bytes of a recording, and of all variants of a line."""
 
@@ -57,6 +60,7 @@ class Variant:
         "_kernel_refs",
         "_refs",
         "_stored",
+        "_with_fields",
         "adjoints",
         "count",
         "fields",
@@ -76,12 +80,14 @@ class Variant:
         "times",
     )
 
-    def __init__(self, past: Past, record: Record, known: Known) -> None:
+    def __init__(
+        self, past: Past, record: Record, known: Known, *, is_worth_a_program: bool
+    ) -> None:
         self.past = past
         self.record = record
         self.known = known
         self.count = len(record)
-        self.is_long = past.is_native
+        self.is_long = past.is_native or is_worth_a_program
         self.passes = 0
         self.is_held = True
         self.held: Sequence[Any] = ()
@@ -90,6 +96,8 @@ class Variant:
         self.fields = record.fields_by_number()
         self._refs = [weakref.ref(special) for special, _ in self.specials]
         self._kernel_refs = [*zip(self._refs, [single for _, single in self.specials], strict=True)]
+        rows = enumerate(self.kernels)
+        self._with_fields = [k for k, number in rows if number >= 0 and self.fields[number]]
         self._stored = [k for k, number in enumerate(self.kernels) if number < 0]
         self.forms = [self._form(k) for k in range(self.count)]
         self.inputs = inputs_of(record) if known.writes else []
@@ -118,7 +126,9 @@ class Variant:
             return None
         made: Variant | None = past.variant
         if made is None or not made.is_of(record, known):
-            made = past.variant = cls(past, record, known)
+            plain = loss is not None and record.is_plain and not known.by_arguments
+            worth = plain and len(record) >= FEW and session.backend.name == "cpu"
+            made = past.variant = cls(past, record, known, is_worth_a_program=worth)
         made.is_held = True
         return made
 
@@ -152,13 +162,13 @@ class Variant:
         self.held, self.is_held = (), False
         if self._stored:
             self.past.release_stored()
-        if self.past.native is None:
-            self.specials.clear()
-            if self.record.takes_fields:
-                self.record.blank()
-        else:
+        self.specials.clear()
+        # Fields among the arguments are those that the forms say, also in a native program.
+        for k in self._with_fields:
+            self.things[k] = None
+        if self.past.native is not None:
             self.past.native.weaken()
-            self.record.weaken()
+            self.record.forget_firsts()
 
     # ---- the same events
 

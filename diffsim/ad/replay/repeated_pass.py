@@ -15,6 +15,7 @@ from diffsim.ad.record.entries import all_written
 from diffsim.ad.record.record import Record
 from diffsim.ad.repeat.repetition import is_same as is_same_number
 from diffsim.ad.replay.program import Replay
+from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class RepeatedPass:
         self.is_possible = True
         self._packed: list[Any] = []  # the arguments of each row as they are in the program
         self._rows: list[_Row] = []
-        self._is_fixed = False  # whether its arguments cannot be changed
+        # If its arguments cannot be changed: those that are no fields, by rows and places in these.
+        self._fixed: list[tuple[int, list[int], list[Any]]] | None = None
         self._has_zeros: bool | None = None  # whether a float among them is 0, if that was asked
 
     def weaken(self) -> None:
@@ -54,21 +56,22 @@ class RepeatedPass:
         # A reading too many tells of a write that is not on the record.
         if not self.is_possible or not record.is_gapless:
             return False
-        if self._packed and not self._pack(record):
+        made = self._packed or self._fixed is not None
+        if made and not self._pack(record):
             return False
         self._replay.repeated(record, start, end)
         if not self._replay.backward():
             return False
-        if not self._packed:
+        if not made:
             self._find_places(record)
         return True
 
     def _pack(self, record: Record) -> bool:
         """Write the arguments that are others into the program; False: whole numbers among them are."""
         _, things, _, _ = record.columns()
+        if self._fixed is not None:
+            return all(_are_same(things[k], places, args) for k, places, args in self._fixed)
         packed = self._packed
-        if self._is_fixed:
-            return all(map(_is_same, things, packed))
         # Nearly all recordings are the last one again: one comparison in place of one for each row. What is
         # equal is the same to the last bit, but for zeros.
         if self._has_zeros is False and things == packed:
@@ -98,11 +101,13 @@ class RepeatedPass:
         kernels, things, _, specials = record.columns()
         places = self._replay.argument_places()
         with_adjoint = [k for k in range(len(things)) if specials[kernels[k]][0].differentiable]
-        self._packed = list(things)
-        # A graph of a GPU, or launches with other commands between them.
+        # A graph of a GPU, launches with other commands between them, or with fields as arguments. Which
+        # fields these are is known where the record is written over, and nothing here may keep them alive.
         if places is None or len(places) != len(with_adjoint):
-            self._is_fixed = True
+            rows = ((k, *_without_fields(thing)) for k, thing in enumerate(things))
+            self._fixed = [row for row in rows if row[1]]
             return
+        self._packed = list(things)
         of_row = dict(zip(reversed(with_adjoint), places, strict=True))
         forms = [_Form(special, single=single) for special, single in specials]
         self._rows = [_Row(forms[number], of_row.get(k)) for k, number in enumerate(kernels)]
@@ -164,11 +169,18 @@ def _is_float(p: Parameter) -> bool:
     return p.type is not None and p.type.is_float and not p.type.shape
 
 
-def _is_same(a: Any, b: Any) -> bool:
-    """Return whether the arguments of two launches of a kernel are equal to the last bit."""
-    if a.__class__ is tuple:
-        return all(map(_is_same, a, b))
-    return a is b or is_same_number(a, b)
+def _without_fields(given: Any) -> tuple[list[int], list[Any]]:
+    """Return the arguments of a row that are no fields: their places and themselves."""
+    args = given if given.__class__ is tuple else (given,)
+    places = [k for k, a in enumerate(args) if a.__class__ is not Field]
+    return places, [args[k] for k in places]
+
+
+def _are_same(given: Any, places: list[int], others: list[Any]) -> bool:
+    """Return whether the arguments at some places of a row are equal to these, to the last bit."""
+    args = given if given.__class__ is tuple else (given,)
+    pairs = ((args[k], b) for k, b in zip(places, others, strict=True))
+    return all(a is b or is_same_number(a, b) for a, b in pairs)
 
 
 def _itself(number: Any) -> Any:
