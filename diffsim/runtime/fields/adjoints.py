@@ -180,7 +180,7 @@ def is_plain_number(f: Field) -> bool:
     return storage.is_number and f.tree is None
 
 
-_ZEROS = memoryview(bytes(1 << 13))
+_ZEROS = memoryview(bytes(1 << 15))
 
 
 def _bytes_of(f: Field) -> memoryview | None:
