@@ -6,6 +6,7 @@ import pytest
 import diffsim as ds
 from diffsim.passes.autodiff import loop_checkpoints
 from diffsim.runtime.session import session
+from tests.support.gradients import check, field, numbers
 
 pytestmark = pytest.mark.usefixtures("quick_code")
 
@@ -155,6 +156,64 @@ def test_a_known_number_of_turns_within_the_share_is_one_segment():
                 z += k * x[i]
             y[i] = z
 
+    @ds.kernel
+    def triangular():
+        for i in range(4096):
+            z = x[i % 8]
+            for k in range(i + 1):
+                for m in range(k, k + 2):
+                    z = z * z * m
+            y[i % 8] += z
+
+    @ds.kernel
+    def larger():
+        for i in range(4097):
+            z = x[i % 8]
+            for _ in range(i + 1):
+                z = z * z
+            y[i % 8] += z
+
     assert "segment" not in short.grad.ir()
+    assert "segment" not in triangular.grad.ir()
+    assert "segment" in larger.grad.ir()
     assert "segment" in long.grad.ir()
     assert "segment" not in linear.grad.ir()
+
+
+@pytest.mark.parametrize("most", [1 << 14, 64])
+def test_causal_attention(most, monkeypatch):
+    """Rows of triangles, overwritten in place; as a whole and in segments."""
+    monkeypatch.setattr(loop_checkpoints, "_MOST_BYTES", most)
+    ds.init(arch=ds.cpu, default_fp=ds.f64, rules="lifted", offline_cache=False)
+    rows, heads, width = 21, 2, 3
+    q, k = (field((rows, heads * width)) for _ in range(2))
+    p, loss = field((heads, rows, rows)), field()
+
+    @ds.kernel
+    def attend():
+        for h, i in ds.ndrange(heads, rows):
+            top = -1e30
+            for j in range(i + 1):
+                s = 0.0
+                for m in range(width):
+                    s += q[i, h * width + m] * k[j, h * width + m]
+                p[h, i, j] = s
+                top = ds.max(top, s)
+            total = 0.0
+            for j in range(i + 1):
+                total += ds.exp(p[h, i, j] - top)
+            for j in range(i + 1):
+                p[h, i, j] = ds.exp(p[h, i, j] - top) / total
+
+    @ds.kernel
+    def measure():
+        for h, i, j in p:
+            loss[None] += p[h, i, j] ** 2 * (1 + (i + 2 * j) % 3)
+
+    def program():
+        attend()
+        measure()
+
+    q.from_numpy(numbers(rows, heads * width))
+    k.from_numpy(numbers(rows, heads * width, seed=1))
+    check(program, loss, q, k, reset=(loss, p))

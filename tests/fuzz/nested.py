@@ -2,8 +2,9 @@
 
 Loops are counted, left early, skipped in part, in branches, or end when a number is reached; some keep or
 replace what they carry, some carry what only decides on something, and some search by halves. Their numbers
-of iterations are constants, or differ from lane to lane. Memory for saved values is short in most programs,
-so that loops go back in segments or run again.
+of iterations are constants, or differ from lane to lane: as an element tells, or the lane's number, or that
+of the iteration around. Memory for saved values is short in most programs, so that loops go back in segments
+or run again.
 """
 
 import contextlib
@@ -41,7 +42,10 @@ class NestedMaker(Maker):
 
     def counts(self, outer):
         """More numbers of iterations than the constants that all programs have."""
-        return self.turns, f"{outer} % 3 + 1"
+        near = f"ds.max(0, {outer} - 1), ds.min({self.n}, {outer} + 2)"
+        few = self.turns, f"{outer} % 3 + 1", f"{outer}, {outer} + 2", near
+        # Triangles in triangles would take long in Python.
+        return few if self.scope.ints else (*few, "i + 1", f"i, {self.n}")
 
     def loop(self, depth):
         """A loop that carries a local, with other loops in it."""
@@ -51,8 +55,8 @@ class NestedMaker(Maker):
         outer = self.pick(*self.scope.ints) if self.scope.ints else "i"
         kind = self.pick(*self.kinds)
         if kind == "for":
-            most = self.pick("2", "3", "5", *self.counts(outer))
-            self.put(depth, f"for {k} in range({most}):")
+            ends = self.pick("2", "3", "5", *self.counts(outer))
+            self.put(depth, f"for {k} in range({ends}):")
         else:
             self.put(depth, f"{k} = 0")
             test = f"{k} < {self.pick(2, 3, 4)} and " if kind == "while" else f"{k} != 3 and "

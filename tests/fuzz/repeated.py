@@ -1,9 +1,9 @@
 """Random kernels whose lanes load, store and add to the same few elements again and again.
 
-In straight code, branches and loops; elements whose indices differ by constants, by numbers from a table,
-or not at all; a memory with a row for each step of time. Branches on the same conditions compute the same
-roots and quotients of them; what comes of all branches is squared at the end, so that the adjoint runs them
-again.
+In straight code, branches and loops; elements whose indices differ by constants, by numbers from a table or
+of the launch, or not at all; a memory with a row for each step of time. Branches on the same conditions
+compute the same roots and quotients of them; what comes of all branches is squared at the end, so that the
+adjoint runs them again.
 
 All numbers are small multiples of 1/16, so what compiled lanes compute, and their gradient, is compared bit
 by bit with the interpreter. The rules are lifted: the adjoint of a program that overwrites what it read need
@@ -34,7 +34,7 @@ class Maker:
             f"    for i in range({rows}):",
         ]
         self.values = ["1.0"]
-        self.columns = ["0", "1", "2", "k", "k + 1", "2 + k - 1"]
+        self.columns = ["0", "1", "2", "k", "k + 1", "2 + k - 1", "2 * k + u", "7 - k // (u + 1)"]
 
     def text(self):
         self.put(2, "k = at[i]")
@@ -82,7 +82,8 @@ class Maker:
                 head = self.r.choice([head, "if k > 1:", "if i % 16 < 15:"])
                 self.put(depth, head)
                 kept = list(self.values), list(self.columns)
-                self.columns += [f"m{depth}"] if head.startswith("for") else []
+                turn = f"m{depth}"
+                self.columns += [turn, f"u + {turn}"] if head.startswith("for") else []
                 self.statements(depth + 1, self.r.randint(1, 5))
                 self.values, self.columns = kept
 

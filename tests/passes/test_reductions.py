@@ -311,6 +311,65 @@ def test_an_element_that_the_loop_chooses_stays():
     assert all(s.params == () for s in task.body.stmts)
 
 
+def test_indices_that_the_loop_computes_anew_leave_it():
+    def body(b, i):
+        def turn(k, m):
+            v = b.load(IDX, (m,)) + k * 0.5
+            b.atomic("add", X, (i * 2 - i,), v)
+            far = Const(i32, 4) - i
+            yes = lambda: [b.atomic("max", P, (i, far), v), b.atomic("max", P, (far - 0, i), v)]  # noqa: E731
+            branch(b, b.named("and", v > 1.0, m != k), yes)
+
+        loop(b, lambda k: loop(b, lambda m: turn(k, m)))
+
+    task = taken(parallel(body))
+    assert not list(in_loops(task.body))
+    assert sorted(a.mem.name for a in atomics(task)) == ["p", "p", "x"]
+
+
+def test_indices_of_any_length_leave_loops():
+    def body(b, i):
+        def turn(k):
+            at = i + 1500
+            for _ in range(1500):
+                at = at - 1
+            b.atomic("add", X, (at,), b.load(IDX, (k,)) * 0.5)
+
+        loop(b, turn)
+
+    task = taken(parallel(body))
+    assert not list(in_loops(task.body))
+    assert [a.mem for a in atomics(task)] == [X]
+
+
+def test_indices_that_the_loop_changes_or_must_not_compute_stay():
+    def turns(b, i):
+        loop(b, lambda k: b.atomic("add", X, (i * 0 + k,), Const(f64, 1.0)))
+
+    def results(b, i):
+        def turn(k):
+            side = Value(i32, "side")
+            b.add(If(k < i, Block([], (ONE,)), Block([], (ZERO,)), (side,), SPAN))
+            b.atomic("add", X, (side + 1,), Const(f64, 1.0))
+
+        loop(b, turn)
+
+    def loads(b, i):
+        loop(b, lambda k: b.atomic("add", X, (b.load(IDX, (i,)) + 1 - 1,), Const(f64, 1.0)))
+
+    def divides(b, i):
+        def turn(k):
+            # 0 has no iteration to divide by it
+            at = b.named("int_div", Const(i32, 4), i)
+            b.atomic("add", X, (at,), Const(f64, 1.0))
+
+        loop(b, turn, hi=i)
+
+    for body in (turns, results, loads, divides):
+        task = taken(parallel(body))
+        assert len(list(in_loops(task.body))) == 1, body.__name__
+
+
 def test_what_the_loop_reads_stays():
     def body(b, i):
         def turn(k):

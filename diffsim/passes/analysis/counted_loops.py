@@ -1,4 +1,6 @@
-"""Counted while loops: `for k in range(n)` with a `break`, which the IR has as a loop that tests.
+"""How many iterations a loop has at most, and while loops that count them.
+
+`for k in range(n)` with a `break` is a loop that tests:
 
     k = first
     while k < end and ...:          k < end is part of the condition, and the body yields k + 1
@@ -6,15 +8,39 @@
 
 Such a loop has a bounded number of iterations, and its counter is a number like the index of a `For`. An
 iteration that is the last one, as it has come to a `break`, may leave the counter as it was.
+
+How many there are at most may be told by the numbers of lanes and of loops around, too (docs/adr/0150):
+
+    for i in range(n):             n is 512: at most 512 iterations, the last lane's
+        for j in range(i + 1):
+
+Each end is a sum of indices times constants, or the least or the greatest of such sums, as those of windows
+are. What is subtracted are sums, not intervals: `range(i - 3, i + 4)` has 7 iterations, wherever i is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diffsim.ir.nodes import Block, Const, For, If, Let, Value, While
+from diffsim.ir.nodes import Block, Const, For, If, Kernel, Let, Task, Value, While
 from diffsim.ir.traversal import entered, outs, statements
+from diffsim.passes.analysis.affine import (
+    ANY,
+    ZERO,
+    AffineForm,
+    AffineForms,
+    Interval,
+    affine_forms,
+    plus,
+    task_definitions,
+    times,
+)
+from diffsim.passes.analysis.once import once
+
+_MOST_SUMS = 4
+"""Sums that an end is the least or the greatest of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +217,85 @@ def _facts(
     elif let is not None and let.op.name == ("and" if holds else "or"):
         for a in let.args:
             yield from _facts(a, made, chosen, holds=holds)
+
+
+@once
+def longest_runs(kernel: Kernel) -> dict[For | While, int]:
+    """Return the most iterations of a run of each loop of a kernel for which it is known.
+
+    As far as nothing wraps around. Whoever relies on it must compute right if there are more.
+    """
+    found: dict[For | While, int] = {}
+    for task in kernel.tasks:
+        if any(isinstance(s, (For, While)) for s in statements(task.body, given=True)):
+            found.update(_Lengths(task).found)
+    return found
+
+
+class _Lengths:
+    """The loops of a task, from the outside to the inside.
+
+    Attributes:
+        found: the most iterations of each loop for which that is known.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.found: dict[For | While, int] = {}
+        self._forms: AffineForms = affine_forms(task)
+        self._definitions = task_definitions(task)
+        self._ranges: dict[Value, Interval] = {}
+        ends = task.bounds.yields
+        for axis, lo, hi in zip(task.axes, ends[::2], ends[1::2], strict=True):
+            self._ranges[axis] = self._indices(lo, hi)
+        # A loop comes before those inside it.
+        for s in statements(task.body, given=True):
+            if isinstance(s, For):
+                self._ranges[s.index] = self._indices(s.lo, s.hi)
+                self._note(s, s.lo, s.hi)
+            elif isinstance(s, While):
+                counter = counter_of(s)
+                if counter is not None:
+                    self._note(s, counter.first, counter.end)
+
+    def _note(self, s: For | While, lo: Value, hi: Value) -> None:
+        most = min(
+            (
+                self._interval(_difference(a, b))[1]
+                for a in self._sums(hi, "min")
+                for b in self._sums(lo, "max")
+            ),
+            default=math.inf,
+        )
+        if most < math.inf:
+            self.found[s] = max(0, int(most))
+
+    def _indices(self, lo: Value, hi: Value) -> Interval:
+        """Return the least and the greatest index of a loop with these ends."""
+        least = max((self._interval(f)[0] for f in self._sums(lo, "max")), default=-math.inf)
+        most = min((self._interval(f)[1] for f in self._sums(hi, "min")), default=math.inf)
+        return least, most - 1
+
+    def _interval(self, form: AffineForm) -> Interval:
+        total = ZERO
+        for v, n in form.items():
+            total = plus(total, (n, n) if v is None else times(n, self._ranges.get(v, ANY)))
+        return total
+
+    def _sums(self, end: Value, op: str) -> list[AffineForm]:
+        """Return the sums that an end is one of, by the op that chooses among them."""
+        return list(self._each_sum(end, op, _MOST_SUMS))
+
+    def _each_sum(self, end: Value, op: str, most: int) -> Iterator[AffineForm]:
+        form = self._forms.form(end)
+        if form is not None:
+            yield form
+            return
+        let = self._definitions.get(end)
+        if let is None or let.op.name != op or most == 1:
+            return
+        for v in let.args:
+            yield from self._each_sum(v, op, most // 2)
+
+
+def _difference(a: AffineForm, b: AffineForm) -> AffineForm:
+    return {v: a.get(v, 0) - b.get(v, 0) for v in (*a, *(v for v in b if v not in a))}

@@ -7,6 +7,7 @@ at a time, when their adjoint needs them. A while loop saves all of the first se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Alloca, For, InlineLLVM, Kernel, Let, Mem, Stmt, Store, Value, While
 from diffsim.ir.traversal import blocks, entered, statements, task_statements
 from diffsim.ir.types import Type, i64, size_of
-from diffsim.passes.analysis.counted_loops import counter_of, most_iterations
+from diffsim.passes.analysis.counted_loops import counter_of, longest_runs, most_iterations
 
 _MOST_BYTES = 1 << 14  # that a loop saves for each lane at a time
 _SHORTEST = 16  # iterations of a segment, however much each of them saves
@@ -58,6 +59,7 @@ class Computed(NamedTuple):
 
 
 def choose_checkpoints(
+    kernel: Kernel,
     adjoint: Kernel,
     loop_of: dict[Mem, For | While],
     swept: dict[Value, Swept],
@@ -66,6 +68,7 @@ def choose_checkpoints(
     """Return what loops should save, given an adjoint in which each saves its carried values alone.
 
     Args:
+        kernel: what is differentiated.
         adjoint: it, without dead code: what is left of loops and scratch there is needed.
         loop_of: the loop that saves into a scratch.
         swept: loops in others, by the values that forward sweeps bind in them.
@@ -95,9 +98,10 @@ def choose_checkpoints(
     for loop, size in bytes_.items():
         length = max(_SHORTEST, _MOST_BYTES // max(size, 1))
         # Splitting runs iterations twice on the way back, which must not be observable. Loops that certainly
-        # fit are left whole: segments are about half as much code again.
-        most = most_iterations(loop)
-        if size and loop not in nested and not has_effect(loop) and (most is None or most > length):
+        # fit are left whole: segments are about half as much code again, and the last one begins at another
+        # iteration in each lane.
+        may_split = size and loop not in nested and not has_effect(loop)
+        if may_split and longest_runs(kernel).get(loop, math.inf) > length:
             split[loop] = length
     return Checkpoints(split, nested, functions)
 

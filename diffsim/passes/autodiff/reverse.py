@@ -278,7 +278,7 @@ def _differentiated(
     # 2. Loops that would save too much are reversed in segments, and loops in others save for all their
     # runs, by a second run of the same reversal. Most kernels have none, so the common case pays for one run.
     computed = {} if how.many_lanes else work.computed
-    checkpoints = choose_checkpoints(adjoint, work.loop_of, work.swept, computed)
+    checkpoints = choose_checkpoints(kernel, adjoint, work.loop_of, work.swept, computed)
     if any(checkpoints):
         work = _Reverser(logs, activity, internal, again=how.again)
         work.checkpoints, work.many_lanes = checkpoints, how.many_lanes

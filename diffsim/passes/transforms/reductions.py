@@ -10,6 +10,8 @@ becomes a reduction, whose partial results the launch combines in a fixed order.
                                          }
                                          atomic_add e[%i], %e.1
 
+Indices that are the same in each iteration move in front of the loop (docs/adr/0151).
+
 An element with an index from the launch or the lane may exist only where a branch updates it. Then the loop
 carries, besides, whether it did:
 
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -55,6 +58,7 @@ Key = tuple[str, Mem, tuple[object, ...]]
 _MOST_ACCUMULATORS = 64  # of one loop
 _FEWEST_LANES = 1024  # that are left where others become loops
 _SUMMED = (Let, Load, If, Atomic)
+_INDEX_ARITHMETIC = frozenset({"add", "sub", "mul", "neg", "cast"})
 _COMBINE = {"add": "accumulate", "min": "min", "max": "max"}
 
 
@@ -228,13 +232,18 @@ class _Hoister(Extraction):
         return Block(done, block.yields)
 
     def loop(self, s: For | While) -> list[Stmt]:
-        """Return a loop that carries its reductions, followed by one update for each."""
+        """Return a loop that carries its reductions, followed by one update for each.
+
+        Before it the invariant indices of its updates.
+        """
         body = self.block(s.body)
         inside = bound_in(body) | set(s.params)
         if isinstance(s, For):
             inside.add(s.index)
         else:
             inside |= bound_in(s.cond)
+        body, before = _without_invariant_indices(body, inside)
+        inside.difference_update(let.out for let in before)
         found = _candidates(body, inside)
         if isinstance(s, While):  # whose condition must not read what the body still carries
             used = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
@@ -260,7 +269,7 @@ class _Hoister(Extraction):
             body=Block(body.stmts, (*body.yields, *yields)),
             outs=(*s.outs, *results.values()),
         )
-        return [loop, *self.updates(s, found, whether, results)]
+        return [*before, loop, *self.updates(s, found, whether, results)]
 
     def updates(
         self,
@@ -295,6 +304,50 @@ class _Hoister(Extraction):
             self.results[branch] = totals
             sure.append(branch)
         return sure
+
+
+def _without_invariant_indices(body: Block, inside: set[Value]) -> tuple[Block, list[Let]]:
+    """Return the body of a loop without what computes invariant indices of its updates, and that.
+
+    `inside`: the values that the loop binds.
+    """
+    # Not by recursion: indices are chains as long as programs write them.
+    found: dict[Value, Let] = {}
+    needed: set[Value] = set()
+    for s, _, _ in _outside_loops(body):
+        if isinstance(s, Let) and _is_index_arithmetic(s):
+            if all(v in found or v not in inside for v in s.args):
+                found[s.out] = s
+        elif isinstance(s, Atomic) and s.op in _COMBINE:
+            needed.update(i for i in s.index if i in found)
+    if not needed:
+        return body, []
+    for v, let in reversed(found.items()):
+        if v in needed:
+            needed.update(let.args)
+    # In the order of the program, in which what they are computed of comes first.
+    return _without(body, needed), [let for v, let in found.items() if v in needed]
+
+
+def _is_index_arithmetic(let: Let) -> bool:
+    """Whether an op on whole numbers may as well run where the program would not have come to it."""
+    return let.out.type.scalar.is_int and let.op.name in _INDEX_ARITHMETIC
+
+
+def _without(block: Block, out: set[Value]) -> Block:
+    """Return a block, with its branches, that does not compute these values; itself, if it never did."""
+    kept: list[Stmt] = []
+    for s in block.stmts:
+        if isinstance(s, Let) and s.out in out:
+            continue
+        if isinstance(s, If):
+            then, orelse = _without(s.then, out), _without(s.orelse, out)
+            # A branch that stays is still known as one that updates elements behind a loop.
+            if then is not s.then or orelse is not s.orelse:
+                s = s.replace(then=then, orelse=orelse)
+        kept.append(s)
+    same = len(kept) == len(block.stmts) and all(map(operator.is_, kept, block.stmts))
+    return block if same else Block(kept, block.yields)
 
 
 def _conditions(body: Block, found: dict[Key, Atomic], *, enters: bool) -> dict[Key, Key]:
