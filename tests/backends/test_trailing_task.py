@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends.cpu import chunks
+from diffsim.backends.cpu import chunks, trailing_task
 from diffsim.backends.cpu import codegen as cpu
 from diffsim.backends.native.jit import Jit
 from diffsim.runtime.backend import open_backend
@@ -20,6 +20,7 @@ def many(monkeypatch):
     monkeypatch.setattr(chunks, "_CHUNK_WORK", 1)
     monkeypatch.setattr(chunks, "_MOST_CHUNKS", 1000)
     monkeypatch.setattr(cpu, "_FEWEST_CHUNKS", 1)
+    monkeypatch.setattr(trailing_task, "_LARGE", 0)
 
 
 BACKWARDS = """
@@ -168,7 +169,7 @@ def test_bounds_known_at_the_launch(threads):
 def test_large_enough_without_help():
     """With the sizes of chunks as they are: half of the sum of squares after two steps of diffusion."""
     ds.init(arch=ds.cpu, default_fp=ds.f64)
-    n = 400
+    n = 1100
     u = ds.field(ds.f64, shape=(3, n, n), needs_grad=True)
 
     @ds.kernel
@@ -197,6 +198,20 @@ def test_large_enough_without_help():
     assert (found[1][1:-1, 1:-1] == 0).all()
     np.testing.assert_array_equal(found[2], left)
     assert follows(step, 0) == 1
+
+
+def test_small_fields_are_cleared_afterwards():
+    """Where a cache holds what was gathered from."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    x, y, step = stencil((400, 300), [((-1, 0), 2.0), ((1, 0), 3.0)], (1, 1))
+    step()
+    adjoint = step._only(()).derivative.ir
+    assert 1 in {t.lag for t in lower(adjoint).tasks}
+    assert "@behind" not in llvm_text(adjoint)
+    y.grad.fill(1.0)
+    step.grad()
+    assert x.grad.to_numpy()[4, 5] == 5
+    assert (y.grad.to_numpy()[1:-1, 1:-1] == 0).all()
 
 
 def test_where_nothing_follows():

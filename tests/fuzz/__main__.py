@@ -17,7 +17,7 @@ import sys
 import time
 
 import diffsim as ds
-from diffsim.backends.cpu import chunks, codegen
+from diffsim.backends.cpu import chunks, codegen, trailing_task
 from diffsim.passes.autodiff import skipped_iterations
 from tests.cuda import emulated
 from tests.fuzz import (
@@ -83,6 +83,7 @@ from tests.fuzz.shrink import shrink
 SHORT = skipped_iterations._SHORT
 TOGETHER = codegen._MOST_TOGETHER
 CHUNK_WORK = chunks._CHUNK_WORK
+TRAILING = codegen._FEWEST_CHUNKS, trailing_task._LARGE
 HOWS = ("save", "refuse")
 
 
@@ -320,6 +321,7 @@ def main():
         # compared bit by bit with those of another kernel, whose sums would be in another order.
         shared = seed // 3 % 2 and ways[0][0] != "tangents"
         chunks._CHUNK_WORK = (1, 20, 200)[seed % 7 % 3] if shared else CHUNK_WORK
+        codegen._FEWEST_CHUNKS, trailing_task._LARGE = (2, 0) if shared else TRAILING
         for words, verdict in ways:
             tried += 1
             wrong = trial(text, verdict)

@@ -341,13 +341,15 @@ def _follows(module: Module, k: int) -> bool:
     # Fusing is for plain tasks: variants, reductions and logs would each need their own fused form,
     # and rows correspond only between boxes of equal rank.
     pair = module.kernel.tasks[k - 1 : k + 1]
+    if trailing_task.is_small(*pair):
+        return False
     return len({len(t.axes) for t in pair}) == 1 and not any(
         t.simd or t.privatized or t.reductions or t.order or has_variants(t) for t in pair
     )
 
 
 def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> None:
-    """Launch a task with the next one trailing it, where there are enough rows for enough chunks."""
+    """Launch a task with the next one trailing it, where lanes and rows are enough for chunks."""
     module = body.module
     assert second.lag is not None
     unit = unit_lanes(module, first)
@@ -364,7 +366,8 @@ def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> No
     most = body.assign(f"sdiv i64 {extent}, {trailing_task.rows_of_chunk(second.lag)}")
     chunks = body.assign(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {most})")
     enough = body.assign(f"icmp sge i64 {chunks}, {_FEWEST_CHUNKS}")
-    there = body.assign(f"icmp sgt i64 {lanes}, 0")
+    least = max(1, trailing_task.fewest_lanes(second) // unit)
+    there = body.assign(f"icmp sge i64 {lanes}, {least}")
     both, apart, after = (body.new_label(w) for w in ("both", "apart", "next"))
     body.emit(f"br i1 {body.assign(f'and i1 {enough}, {there}')}, label %{both}, label %{apart}")
     body.start_block(both)
@@ -384,7 +387,7 @@ def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> No
     body.emit(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
     body.jump(after)
     body.int64_names.pop()
-    # Too few rows, or none: the tasks one after the other, which is always right.
+    # Too few rows or lanes, or none: the tasks one after the other, which is always right.
     body.start_block(apart)
     _launch_parallel(body, k, first)
     _launch_parallel(body, k + 1, second)

@@ -15,16 +15,38 @@ row it has. Chunks are long enough that no row is near two borders.
 
 from __future__ import annotations
 
+import math
+
 from diffsim.backends.cpu.scheduling import unit_lanes
 from diffsim.backends.llvm.lanes import bound, groups, size
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
-from diffsim.ir.nodes import Task
+from diffsim.ir.nodes import Const, Store, Task
+from diffsim.ir.traversal import statements
+
+_LARGE = 8 << 20
+"""Bytes to clear that are fetched once more from memory; fewer are in a cache still."""
 
 
 def rows_of_chunk(behind: int) -> int:
     """Return the fewest rows of a chunk such that no row is near two borders."""
     return 2 * behind + 1
+
+
+def fewest_lanes(second: Task) -> int:
+    """Return the lanes from which on it pays: without chunks and borders a task is one call."""
+    sizes = [s.mem.dtype.scalar.bytes for s in statements(second.body) if isinstance(s, Store)]
+    return _LARGE // max(sizes, default=1)
+
+
+def is_small(first: Task, second: Task) -> bool:
+    """Return whether constant bounds tell that there are fewer lanes."""
+    ends = first.bounds.yields
+    if not all(isinstance(v, Const) for v in ends):
+        return False
+    at = [int(v.value) for v in ends if isinstance(v, Const)]
+    lanes = math.prod(max(0, b - a) for a, b in zip(at[::2], at[1::2], strict=True))
+    return lanes < fewest_lanes(second)
 
 
 def chunk(module: Module, k: int) -> list[str]:
