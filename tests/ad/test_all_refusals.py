@@ -353,3 +353,37 @@ def test_advice_is_followed(seed, quick_code):
     """Options that refusals of random programs name; the gradients then are those of dual numbers."""
     text, lent = advice.make(seed)
     assert advice.verdict(text, seed, lent) == "right"
+
+
+@pytest.mark.parametrize("doubled", [False, True])
+def test_the_switch_is_no_advice_for_launches_that_cannot_be_asked(doubled):
+    """Whether two iterations met depends on indices that were overwritten since: nobody knows it now."""
+    x, y, loss = field(4), field(4), field()
+    place = ds.field(ds.i32, shape=4)
+
+    @ds.kernel
+    def spread(a: ds.i32):
+        for i in place:
+            place[i] = (i * a) % 4
+        for i in x:
+            y[place[i]] = x[i] ** 2
+
+    @ds.kernel
+    def sums():
+        for i in y:
+            loss[None] += y[i]
+
+    def run(**options):
+        with ds.Tape(loss, **options):
+            for a in (2 if doubled else 3, 1):
+                spread(a)
+                sums()
+
+    error = refusal(run)
+    assert not error.is_lifted
+    assert 'in_place="save"' in str(error)
+    assert "rules=" not in str(error)
+    if doubled:
+        refusal(lambda: run(in_place="save"))
+    else:
+        run(in_place="save")

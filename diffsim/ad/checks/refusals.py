@@ -84,14 +84,15 @@ def _stale_reads(record: Record, *, saving: bool, ended_at: int) -> Iterator[Aut
         if derivative.refusal is not None:
             continue
         now = refused.reading(derivative, entry.args, entry.now)
+        checks = derivative.checks
         for stale in derivative.stale_reads(entry.args, now):
             if stale.written_at is None:  # nothing lifts it
                 yield stale
                 continue
             # Only writes in its block are seen by a tape.
-            inside = stale.written_at is not None and stale.written_at <= ended_at
-            yield (
-                stale.advising(switch=not session.options.lifts_rules)
-                if inside
-                else stale.advising_to(_LATER)
-            )
+            if stale.written_at > ended_at:
+                yield stale.advising_to(_LATER)
+                continue
+            # Launches whose indices are others by now may be refused for these, too: nobody can ask them.
+            asked = checks is None or checks.may_be_asked(entry.args, entry.now)
+            yield stale.advising(switch=asked and not session.options.lifts_rules)
