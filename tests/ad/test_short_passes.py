@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -211,3 +212,33 @@ def test_what_changes_between_turns(native, steps, monkeypatch):
         if theirs is not None:
             theirs[...] = 5.0
     assert native.count(True) > 4
+
+
+def test_what_no_tape_hears_of(native):
+    """The clock tells of the write of another thread: each adjoint asks for itself, and refuses."""
+    x, loss = ds.field(ds.f64, 3, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+    place = ds.field(ds.i32, 3)
+
+    @ds.kernel
+    def add_up(a: ds.f64):
+        for i in place:
+            loss[None] += a * x[place[i]] ** 2
+
+    x.from_numpy(START)
+    for kind in [*6 * ["alone"], "changed", "alone", "alone"]:
+        place.from_numpy(np.array([2, 1, 1], np.int32))
+        tape = ds.Tape(loss)
+        if kind == "changed":
+            with pytest.raises(ds.GlobalDataAccessError, match="place"), tape:
+                for k in range(12):
+                    if k == 6:
+                        other = threading.Thread(target=place.fill, args=(0,))
+                        other.start()
+                        other.join()
+                    add_up(1.0)
+            continue
+        with tape:
+            for _ in range(12):
+                add_up(1.0)
+        assert x.grad.to_numpy() == pytest.approx(24.0 * START * [0.0, 2.0, 1.0])
+    assert True in native
