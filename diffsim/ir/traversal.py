@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 from diffsim.ir.nodes import (
@@ -126,6 +126,33 @@ def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
                 break
         else:
             open_.pop()
+
+
+class TouchedMemories:
+    """The memories that statements access, those inside them included; each statement is looked at once.
+
+    Args:
+        is_kind: a question about accesses.
+    """
+
+    def __init__(self, is_kind: Callable[[Load | Store | Atomic], bool]) -> None:
+        self._is_kind = is_kind
+        self._known: dict[Stmt, dict[Mem, bool]] = {}
+
+    def of(self, s: Stmt) -> dict[Mem, bool]:
+        """Return the memories that a statement accesses, with whether all accesses are of the kind."""
+        if isinstance(s, (Load, Store, Atomic)):
+            return {s.mem: self._is_kind(s)}
+        if type(s) not in _HOLD_BLOCKS:
+            return {}
+        found = self._known.get(s)
+        if found is None:
+            found = {}
+            for x in (x for b in blocks(s) for x in b.stmts):
+                for mem, is_kind in self.of(x).items():
+                    found[mem] = found.get(mem, True) and is_kind
+            self._known[s] = found
+        return found
 
 
 def bound_in(block: Block) -> set[Value]:

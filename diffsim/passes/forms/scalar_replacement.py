@@ -43,7 +43,7 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.ops.table import add
-from diffsim.ir.traversal import Rewriter, bound_in, statements
+from diffsim.ir.traversal import Rewriter, TouchedMemories, bound_in, statements
 from diffsim.passes.analysis.affine import element_of, task_definitions
 from diffsim.passes.analysis.ownership import Element, SteadyElements
 
@@ -117,7 +117,9 @@ class _Sums:
         return same and (not s.exclusive or bases == self.bases)
 
 
-def _sums(block: Block, places: dict[Access, Place], gradients: Set[Mem]) -> dict[Atomic, _Sums]:
+def _sums(
+    block: Block, places: dict[Access, Place], gradients: Set[Mem], touched: TouchedMemories
+) -> dict[Atomic, _Sums]:
     """Return the additions of a block itself that can go on in values, each with those it belongs to."""
     every: list[_Sums] = []
     last: dict[Mem, _Sums] = {}
@@ -129,10 +131,9 @@ def _sums(block: Block, places: dict[Access, Place], gradients: Set[Mem]) -> dic
                 every.append(last[s.mem])
             last[s.mem].additions.append(s)
             last[s.mem].last[places[s]] = s
-        elif not isinstance(s, Let):
-            for x in statements(Block([s])):
-                if isinstance(x, (Load, Store, Atomic)):
-                    last.pop(x.mem, None)
+        else:
+            for mem in touched.of(s):
+                last.pop(mem, None)
     return {
         s: sums for sums in every if len(sums.last) < len(sums.additions) for s in sums.additions
     }
@@ -153,13 +154,14 @@ class _Replacement(Rewriter):
         self.steady: dict[tuple[Mem, Element], Value] = {}
         """Elements, in this block and those around it, that the task does not write."""
         self.sums: dict[Atomic, _Sums] = {}
+        self.touched = TouchedMemories(lambda x: isinstance(x, Load))
 
     def block(self, b: Block) -> Block:
         # Nothing else that is known is taken into a block, or out of it: a loop's body may have changed it
         # before, and a branch may not run.
         around, self.known = self.known, {}
         outside, extents = len(self.steady), self.elements.enter(b)
-        self.sums |= _sums(b, self.places, self.gradients)
+        self.sums |= _sums(b, self.places, self.gradients, self.touched)
         copy = super().block(b)
         self.known, self.elements.extents = around, extents
         while len(self.steady) > outside:
@@ -174,9 +176,9 @@ class _Replacement(Rewriter):
         first = self.invariant_loads(s) if isinstance(s, (For, While)) else []
         is_sum = isinstance(s, Atomic) and s in self.sums
         copy = self.add(s) if is_sum else [*first, self.copy(s)]  # type: ignore[arg-type]
-        for x in statements(Block([s])):
-            if isinstance(x, (Store, Atomic)):
-                self.known.pop(x.mem, None)
+        for mem, only_loads in self.touched.of(s).items():
+            if not only_loads:
+                self.known.pop(mem, None)
         return copy
 
     def invariant_loads(self, s: For | While) -> list[Stmt]:
