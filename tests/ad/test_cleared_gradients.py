@@ -53,6 +53,7 @@ def test_of_every_layout(cpu, kind):
         a.grad.fill(5.0)
 
 
+@pytest.mark.host
 def test_what_other_libraries_write_is_cleared(cpu):
     """They write to the memory unseen, from the moment on when they are given it."""
     x = ds.field(ds.f32, 5, needs_grad=True)

@@ -44,6 +44,7 @@ def steps():
 START = np.array([1.0, 0.5, -0.25])
 
 
+@pytest.mark.host
 def test_fields_as_arguments(native, steps):
     """The program has the addresses of the fields, and keeps none of them alive."""
     x, loss, multiply, add_up = steps
@@ -72,6 +73,7 @@ def test_fields_as_arguments(native, steps):
     assert gone[0]() is None
 
 
+@pytest.mark.host
 def test_nothing_stays_alive(native):
     x = [ds.field(ds.f64, 3, needs_grad=True) for _ in range(2)]
     loss = ds.field(ds.f64, (), needs_grad=True)
@@ -102,6 +104,7 @@ def test_nothing_stays_alive(native):
     assert [ref() for ref in gone] == [None, None]
 
 
+@pytest.mark.host
 def test_other_fields_in_the_place_of_some(native, steps):
     """Another combination of fields is another program of the line."""
     x, loss, multiply, add_up = steps
@@ -193,6 +196,7 @@ def test_launches_that_are_asked_for_their_indices(native, monkeypatch):
     assert gone() is None
 
 
+@pytest.mark.host
 def test_what_changes_between_turns(native, steps, monkeypatch):
     """A new field with a gradient, other options, a field that other libraries see."""
     monkeypatch.setattr(variant, "FEW", 1)
@@ -214,6 +218,7 @@ def test_what_changes_between_turns(native, steps, monkeypatch):
     assert native.count(True) > 4
 
 
+@pytest.mark.host
 def test_what_no_tape_hears_of(native):
     """The clock tells of the write of another thread: each adjoint asks for itself, and refuses."""
     x, loss = ds.field(ds.f64, 3, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)

@@ -177,6 +177,7 @@ def test_lines_that_never_repeat_are_not_kept(k):
     assert not past._waiting
 
 
+@pytest.mark.host
 def test_the_calls_of_a_turn(k):
     """How many functions Python calls to record and differentiate a launch; it were 370 once, then 70."""
     k.x[None] = 3.0
@@ -301,6 +302,7 @@ def test_a_steady_tape_between_others(k):
 NUMBERS = [1.0] * 4 + [2.0, 2.0, 0.0, -0.0, 0.25, float("nan"), 3, True, np.float32(0.5), 4.0]
 
 
+@pytest.mark.host
 def test_long_recordings_with_other_numbers(k, monkeypatch):
     """The native program of the pass gets the numbers; whole numbers decide which elements it is about."""
     native, run = [], RepeatedPass.run
@@ -382,6 +384,7 @@ def test_what_a_steady_tape_used_may_go(cpu, quick_code, launches):
             for _ in range(launches):
                 k.square(2.0)
     gone = weakref.ref(k.x)
+    gc.collect()  # what other tests left
     waiting = len(past_of_steady._waiting)
     del k
     gc.collect()
