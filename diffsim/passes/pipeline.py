@@ -27,6 +27,7 @@ from diffsim.passes.kept.branches import keep_for_later_branches
 from diffsim.passes.kept.sweeps import keep_for_sweeps_back
 from diffsim.passes.kept.tables import keep_in_tables
 from diffsim.passes.neighbours.interiors import split_interiors
+from diffsim.passes.neighbours.materialized_values import materialize_values
 from diffsim.passes.neighbours.scatter_to_gather import scatter_to_gather
 from diffsim.passes.neighbours.torus_gathers import gather_on_torus
 from diffsim.passes.sparse.activation import activate_stores, expand_activations
@@ -62,7 +63,7 @@ def _gather(
     torus: frozenset[Task] = frozenset()
     # Threads of a GPU are no vectors.
     if not is_gpu:
-        kernel = mirror_windows(relative_windows(kernel))
+        kernel = materialize_values(mirror_windows(relative_windows(kernel)))
         kernel, torus = gather_on_torus(kernel, spare=spare, has_masks=has_masks)
     kernel, rims = split_interiors(kernel, only_updates=is_gpu, has_masks=has_masks, done=torus)
     return eliminate_dead_code(

@@ -19,6 +19,7 @@ import time
 import diffsim as ds
 from diffsim.backends.cpu import chunks, codegen, trailing_task
 from diffsim.passes.autodiff import skipped_iterations
+from diffsim.passes.neighbours import materialized_values
 from tests.cuda import emulated
 from tests.fuzz import (
     advice,
@@ -37,6 +38,7 @@ from tests.fuzz import (
     dense,
     deterministic,
     exchanges,
+    fissions,
     forward,
     gathers,
     given,
@@ -84,6 +86,7 @@ SHORT = skipped_iterations._SHORT
 TOGETHER = codegen._MOST_TOGETHER
 CHUNK_WORK = chunks._CHUNK_WORK
 TRAILING = codegen._FEWEST_CHUNKS, trailing_task._LARGE
+AGAIN = materialized_values._LEAST_AGAIN
 HOWS = ("save", "refuse")
 
 
@@ -163,6 +166,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
         return exchanges.make(seed), [
             ("exchanges", functools.partial(exchanges.verdict, seed=seed))
         ]
+    if seed % 64 == 22:
+        return fissions.make(seed), [("fissions", functools.partial(fissions.verdict, seed=seed))]
     if seed % 64 == 44:
         return torus.make(seed), [("torus", functools.partial(torus.verdict, seed=seed))]
     if seed % 32 == 19:
@@ -316,6 +321,8 @@ def main():
         skipped_iterations._SHORT = seed // 2 % 2 * SHORT
         # And kernels have few: a third of the programs are launched in parts of one or two.
         codegen._MOST_TOGETHER = (1, 2, TOGETHER, TOGETHER, TOGETHER, TOGETHER)[seed % 6]
+        # What stencils compute costs little: two thirds hand it over nevertheless.
+        materialized_values._LEAST_AGAIN = AGAIN if seed % 3 == 0 else 0
         text, ways = tries(seed, options.cuda, options.deterministic, options.by_default)
         # And boxes are small: threads share half of the programs', with few lanes in each chunk. Tangents are
         # compared bit by bit with those of another kernel, whose sums would be in another order.
