@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diffsim.ir.nodes import Atomic, Block, For, If, Kernel, Load, Mem, Stmt, Store, While
-from diffsim.ir.traversal import TouchedMemories, bound_in
+from diffsim.ir.nodes import Atomic, Block, For, If, Kernel, Let, Load, Mem, Stmt, Store, While
+from diffsim.ir.traversal import bound_in, statements
 from diffsim.passes.transforms.reductions import Extraction, Key, element_key
 
 
@@ -62,19 +62,20 @@ class _Merging:
     def __init__(self, kernel: Kernel, gradients: set[Mem]) -> None:
         self.extraction = Extraction(kernel)
         self.gradients = gradients
-        self.touched = TouchedMemories(_is_sum)
 
     def block(self, block: Block) -> Block:
         stmts = [self.inside(s) for s in block.stmts]
+        accesses = [list(_accesses(s)) for s in stmts]
         mems = dict.fromkeys(
             s.mem for s in stmts if isinstance(s, Atomic) and s.mem in self.gradients
         )
         for mem in mems:
             # From the last run on, so that those before it stay where they are.
-            for run in reversed(self.runs(stmts, mem)):
+            for run in reversed(_runs(stmts, accesses, mem)):
                 if found := run.merged():
                     made = self.extraction.merged(stmts[run.first : run.last + 1], found)
                     stmts[run.first : run.last + 1] = made
+                    accesses[run.first : run.last + 1] = [list(_accesses(s)) for s in made]
         return Block(stmts, block.yields)
 
     def inside(self, s: Stmt) -> Stmt:
@@ -84,32 +85,40 @@ class _Merging:
             return s.replace(body=self.block(s.body))
         return s
 
-    def runs(self, stmts: list[Stmt], mem: Mem) -> list[_Run]:
-        """Return the runs of statements of a block between which other accesses of a memory are."""
-        runs: list[_Run] = []
-        now: _Run | None = None
-        for at, s in enumerate(stmts):
-            only_sums = self.touched.of(s).get(mem)
-            if only_sums is None:
-                continue
-            if not only_sums:
-                now = None
-                continue
-            if now is None:
-                now = _Run(at)
-                runs.append(now)
-            if isinstance(s, Atomic):
-                now.found(s, at, always=True)
-            elif isinstance(s, If):
-                inside = bound_in(Block([s]))
-                for x in _outside_loops(s):
-                    if x.mem is mem and inside.isdisjoint(x.index):
-                        now.found(x, at, always=False)
-        return runs
+
+def _accesses(s: Stmt) -> Iterator[Load | Store | Atomic]:
+    if not isinstance(s, Let):
+        for x in statements(Block([s])):
+            if isinstance(x, (Load, Store, Atomic)):
+                yield x
 
 
 def _is_sum(s: Load | Store | Atomic) -> bool:
     return isinstance(s, Atomic) and s.op == "add" and s.out is None
+
+
+def _runs(stmts: list[Stmt], accesses: list[list[Load | Store | Atomic]], mem: Mem) -> list[_Run]:
+    """Return the runs of statements of a block between which other accesses of a memory are."""
+    runs: list[_Run] = []
+    now: _Run | None = None
+    for at, s in enumerate(stmts):
+        touching = [x for x in accesses[at] if x.mem is mem]
+        if not touching:
+            continue
+        if not all(_is_sum(x) for x in touching):
+            now = None
+            continue
+        if now is None:
+            now = _Run(at)
+            runs.append(now)
+        if isinstance(s, Atomic):
+            now.found(s, at, always=True)
+        elif isinstance(s, If):
+            inside = bound_in(Block([s]))
+            for x in _outside_loops(s):
+                if x.mem is mem and inside.isdisjoint(x.index):
+                    now.found(x, at, always=False)
+    return runs
 
 
 def _outside_loops(s: If) -> Iterator[Atomic]:
