@@ -152,3 +152,36 @@ def test_arrays_of_arguments(own):
     works = np.arange(LANES) % 3 > 0
     np.testing.assert_array_equal(out.to_numpy(), np.where(works, x + 2, 0))
     np.testing.assert_array_equal(given[where], np.where(works, x + 5, x))
+
+
+@pytest.mark.parametrize("width", [2, 4, 5])
+def test_two_additions_where_all_lanes_meet(width):
+    """To one element, in one block: their sum is added once, in the adjoint of two loads too."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64, cpu_max_num_threads=1, offline_cache=False)
+    h, v = (ds.Vector.field(width, ds.f64, shape=POINTS, needs_grad=True) for _ in range(2))
+    at = ds.field(ds.i32, shape=(LANES, 2))
+
+    @ds.kernel
+    def run():
+        for i in range(LANES):
+            j, k = at[i, 0], at[i, 1]
+            h[j] += 1.0 * v[k]
+            h[j] += 2.0 * v[6 - j]
+
+    where = np.stack([np.arange(LANES) // 30, np.arange(LANES) % 3], axis=1)
+    x = numbers(7, POINTS, width)
+    at.from_numpy(where.astype("i4"))
+    v.from_numpy(x.astype("f8"))
+    run()
+    want = np.zeros((POINTS, width))
+    for j, k in where:
+        want[j] += x[k] + 2 * x[6 - j]
+    np.testing.assert_array_equal(h.to_numpy(), want)
+    seeds = numbers(8, POINTS, width).astype("f8")
+    h.grad.from_numpy(seeds)
+    run.grad()
+    gradient = np.zeros((POINTS, width))
+    for j, k in where:
+        gradient[k] += seeds[j]
+        gradient[6 - j] += 2 * seeds[j]
+    np.testing.assert_array_equal(v.grad.to_numpy(), gradient)

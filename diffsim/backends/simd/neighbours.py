@@ -209,7 +209,8 @@ class _Together:
         for span in spans:
             self.access_span(span)
         done = {o for span in spans for o in span}
-        rest = [o for o in self.offsets if o not in done]
+        # Each once: two additions to one element have one value, their sum.
+        rest = [o for o in dict.fromkeys(self.offsets) if o not in done]
         if rest and self.may_meet():
             self.at_once_where_all_meet(rest)
         else:
