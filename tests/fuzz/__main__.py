@@ -88,6 +88,9 @@ CHUNK_WORK = chunks._CHUNK_WORK
 TRAILING = codegen._FEWEST_CHUNKS, trailing_task._LARGE
 AGAIN = materialized_values._LEAST_AGAIN
 HOWS = ("save", "refuse")
+ONE_CHUNK = ("tangents", "exchanges")
+"""Tangents are compared bit by bit with another kernel, whose sums would be in another order; lanes that
+exchange elements see what others of their chunk store."""
 
 
 def tries(seed, on_cuda, in_order=False, by_default=False):
@@ -324,11 +327,9 @@ def main():
         # What stencils compute costs little: two thirds hand it over nevertheless.
         materialized_values._LEAST_AGAIN = AGAIN if seed % 3 == 0 else 0
         text, ways = tries(seed, options.cuda, options.deterministic, options.by_default)
-        # And boxes are small: threads share half of the programs', with few lanes in each chunk. Tangents are
-        # compared bit by bit with those of another kernel, whose sums would be in another order.
-        shared = seed // 3 % 2 and ways[0][0] != "tangents"
+        # And boxes are small: threads share half of the programs', with few lanes in each chunk.
+        shared = seed // 3 % 2 and ways[0][0] not in ONE_CHUNK
         chunks._CHUNK_WORK = (1, 20, 200)[seed % 7 % 3] if shared else CHUNK_WORK
-        codegen._FEWEST_CHUNKS, trailing_task._LARGE = (2, 0) if shared else TRAILING
         for words, verdict in ways:
             tried += 1
             wrong = trial(text, verdict)
