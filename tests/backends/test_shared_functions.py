@@ -50,8 +50,9 @@ def gradient(values, seeds, reach):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     ("reach", "shape", "most"),
-    # The inside, rims with short rows and those with long ones, and what clears the gradient of y.
-    [(1, (9,), 3), (2, (40,), 3), (1, (12, 40), 4), (1, (7, 8, 24), 5), (2, (9, 9, 9), 5)],
+    # The inside, rims with short rows and those with long ones, and what clears the gradient of y; from five
+    # neighbours on, what stores the sum that all are given a multiple of.
+    [(1, (9,), 3), (2, (40,), 4), (1, (12, 40), 5), (1, (7, 8, 24), 5), (2, (9, 9, 9), 5)],
 )
 def test_rims_share_a_function(threads, reach, shape, most):
     ds.init(arch=ds.cpu, default_fp=ds.f64, cpu_max_num_threads=threads)

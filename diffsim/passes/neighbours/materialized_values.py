@@ -47,7 +47,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.traversal import Rewriter, blocks, outs, slow_parts, statements
 from diffsim.ir.types import size_of
-from diffsim.passes.analysis.affine import Definitions, element_of, faces_of, offset_of
+from diffsim.passes.analysis.affine import Definitions, Element, element_of, faces_of, offset_of
 from diffsim.passes.analysis.guarded_updates import reads, values_alone
 from diffsim.passes.analysis.regions import disjoint, region_of
 
@@ -58,6 +58,7 @@ _SLOW = 8  # operations that a division takes as long as
 _LOOP = 8  # iterations of a loop, of which nothing is known
 _MOST_LEFT = 8  # operations of what an addition still computes of the numbers that it is handed
 _MOST_STATEMENTS = 64  # with those for its indices
+_MOST_CLEARS = 16  # that are compared with all accesses to their memory
 _SIMPLE = (Let, Load, Store, Atomic, If, For, While)
 _NEAR = frozenset(("add", "sub", "min", "max", "mod", "cast"))
 
@@ -90,6 +91,7 @@ class _Fission:
         inside: all statements.
         accesses: what the task does to each memory, its branches and loops included.
         written: the memories that the task writes.
+        last: the last access at the top of the body to each element of a memory.
     """
 
     def __init__(self, task: Task) -> None:
@@ -100,6 +102,7 @@ class _Fission:
         self.order: dict[Stmt, int] = {}
         self.accesses: dict[Mem, list[Load | Store | Atomic]] = {}
         self.written: set[Mem] = set()
+        self.last: dict[tuple[Mem, Element], Load | Store | Atomic] = {}
 
     def parts(self) -> list[Task]:
         """Return the task itself, or the two that replace it."""
@@ -145,7 +148,8 @@ class _Fission:
 
     def clears(self) -> list[Store]:
         """Return the clears of elements which nothing but their own lanes accesses, before that."""
-        found = []
+        found: list[Store] = []
+        asked = 0
         for s in self.task.body.stmts:
             if not isinstance(s, Store) or not isinstance(s.value, Const):
                 continue
@@ -153,11 +157,23 @@ class _Fission:
             if (
                 s.mem.kind in ("field", "array")
                 and set(bases).issuperset(self.task.axes)
-                and self.is_steady(self.needs(s.index))
-                and all(self.is_before(x, s) for x in self.accesses[s.mem] if x is not s)
+                and self.is_last(s)
+                and asked < _MOST_CLEARS
             ):
-                found.append(s)
+                asked += 1
+                if self.is_steady(self.needs(s.index)) and all(
+                    self.is_before(x, s) for x in self.accesses[s.mem] if x is not s
+                ):
+                    found.append(s)
         return found
+
+    def is_last(self, clear: Store) -> bool:
+        """Whether no later statement at the top of the body accesses the element of a clear."""
+        if not self.last:
+            for s in self.task.body.stmts:
+                if isinstance(s, (Load, Store, Atomic)):
+                    self.last[s.mem, element_of(s.index, self.defs)] = s
+        return self.last[clear.mem, element_of(clear.index, self.defs)] is clear
 
     def is_before(self, x: Load | Store | Atomic, clear: Store) -> bool:
         """Whether an access is to no cleared element, or to the lane's own, before that."""
