@@ -110,6 +110,7 @@ def test_made_kernels_in_parts(folder, quick_code, seed, together):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectorize, "_ALWAYS", together)
         patch.setattr(outline, "_LONGEST", 4)
+        patch.setattr(outline, "_MOST_NESTED", 4)
         patch.setattr(outline, "_PART", 3)
         check_made(folder, seed)
 

@@ -18,6 +18,7 @@ SIZES = [1, 16, 37]
 def short(monkeypatch):
     """Parts of three statements."""
     monkeypatch.setattr(outline, "_LONGEST", 4)
+    monkeypatch.setattr(outline, "_MOST_NESTED", 4)
     monkeypatch.setattr(outline, "_PART", 3)
 
 
@@ -82,6 +83,46 @@ def test_many_turns_and_their_gradient(n, turns):
         -len(task.body.stmts) // outline._PART
     )
     assert max(found.values()) < 2 * outline._PART
+
+
+def test_branches_count_with_what_is_in_them():
+    """A few hundred branches, one after the other: NumPy, with the derivative carried forward."""
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    n, turns = 40, 240
+    x, y = ds.field(ds.f64, shape=n, needs_grad=True), ds.field(ds.f64, shape=n)
+    z = ds.field(ds.f64, shape=n, needs_grad=True)
+
+    @ds.kernel
+    def run():
+        for i in x:
+            a = x[i]
+            for j in ds.static(range(turns)):
+                if a > 0.4 + 0.002 * j:
+                    a = ds.sin(a) * y[i]
+                else:
+                    a = ds.sqrt(a * a + y[i] + 0.1 * (j % 3))
+            z[i] = a
+
+    x.from_numpy(a := floats(n))
+    y.from_numpy(b := np.abs(floats(n, 1)))
+    run()
+    z.grad.fill(1.0)
+    run.grad()
+    slope, taken = np.ones(n), np.zeros(n)
+    for j in range(turns):
+        above = a > 0.4 + 0.002 * j
+        root = np.sqrt(a * a + b + 0.1 * (j % 3))
+        slope *= np.where(above, np.cos(a) * b, a / root)
+        a = np.where(above, np.sin(a) * b, root)
+        taken += above
+    assert ((taken > 20) & (taken < turns - 20)).any()
+    np.testing.assert_allclose(z.to_numpy(), a, rtol=1e-11)
+    np.testing.assert_allclose(x.grad.to_numpy(), slope, rtol=1e-9, atol=1e-300)
+    adjoint = run._only(()).derivative.ir
+    assert max(len(t.body.stmts) for t in lower(adjoint).tasks) < outline._LONGEST
+    found = functions(llvm_text(adjoint))
+    assert sum(name.startswith("part") for name in found) > 5
+    assert max(found.values()) < sum(found.values()) / 5
 
 
 def test_lanes_that_llvm_would_take_too_long_for():
@@ -230,6 +271,7 @@ def test_blocks_in_loops_and_what_their_adjoints_saved(n):
 def test_both_sides_of_a_branch(n, monkeypatch):
     """Each is cut, the code around them is not; both find the same index, and yield a number."""
     monkeypatch.setattr(outline, "_LONGEST", 10)
+    monkeypatch.setattr(outline, "_MOST_NESTED", 10)
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     at, out = ds.field(ds.i32, shape=n), ds.field(ds.i32, shape=n)
     x, y = ds.field(ds.f64, shape=8), ds.field(ds.f64, shape=n)

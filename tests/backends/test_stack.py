@@ -47,6 +47,7 @@ def not_inlined(text):
 def test_all_functions_align_their_stack(monkeypatch, parts):
     if parts:
         monkeypatch.setattr(outline, "_LONGEST", 4)
+        monkeypatch.setattr(outline, "_MOST_NESTED", 4)
         monkeypatch.setattr(outline, "_PART", 3)
     found = not_inlined(llvm_text(crowded()._only(()).ir))
     assert "launch" in found

@@ -17,7 +17,7 @@ import sys
 import time
 
 import diffsim as ds
-from diffsim.backends.cpu import chunks, codegen, trailing_task
+from diffsim.backends.cpu import chunks, codegen, outline, trailing_task
 from diffsim.passes.autodiff import skipped_iterations
 from diffsim.passes.neighbours import materialized_values
 from tests.cuda import emulated
@@ -85,6 +85,7 @@ from tests.fuzz.shrink import shrink
 SHORT = skipped_iterations._SHORT
 TOGETHER = codegen._MOST_TOGETHER
 CHUNK_WORK = chunks._CHUNK_WORK
+LONGEST = outline._LONGEST, outline._MOST_NESTED, outline._PART
 TRAILING = codegen._FEWEST_CHUNKS, trailing_task._LARGE
 AGAIN = materialized_values._LEAST_AGAIN
 HOWS = ("save", "refuse")
@@ -330,6 +331,9 @@ def main():
         # And boxes are small: threads share half of the programs', with few lanes in each chunk.
         shared = seed // 3 % 2 and ways[0][0] not in ONE_CHUNK
         chunks._CHUNK_WORK = (1, 20, 200)[seed % 7 % 3] if shared else CHUNK_WORK
+        # Blocks are short: a fifth of the programs are functions of three statements.
+        parts = seed % 5 == 2 and ways[0][0] != "tangents"
+        outline._LONGEST, outline._MOST_NESTED, outline._PART = (4, 4, 3) if parts else LONGEST
         for words, verdict in ways:
             tried += 1
             wrong = trial(text, verdict)

@@ -1,9 +1,10 @@
 """Blocks too long for one function: cut into parts, each a function of its own, on the CPU.
 
-LLVM's register allocator, scheduler and coalescer take time that grows as the square of a block's length. So
-a long block is outlined: written as calls of parts, one after the other. A value defined in one part (or
-around the block) and used in another goes through memory, a frame that the lane, or the lanes that run
-together, have from the arena. Such values live for thousands of statements and would be spilled in any case.
+LLVM's register allocator, scheduler and coalescer take time that grows as the square of a block's length, and
+passes that ask at each branch what the ones before say do, too. So a long block is outlined: calls of parts,
+one after the other, are written in its place. A value defined in one part (or around the block) and used in
+another goes through memory, a frame that the lane, or the lanes that run together, have from the arena. Such
+values live for thousands of instructions and would be spilled in any case.
 
     store %i, frame + 0                    (live into the block)
     call @part0(%params, %worker, frame)   %x = fmul ...
@@ -17,19 +18,40 @@ An integer crosses parts as a 64-bit index: addresses come out the same as in on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.simd.simd_values import Index, SimdValues
-from diffsim.ir.nodes import LEAVES, Alloca, Block, Check, Const, Load, Mem, Stmt, Store, Value
+from diffsim.ir.nodes import (
+    LEAVES,
+    Alloca,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    If,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Value,
+)
+from diffsim.ir.schedules import Access, Neighbours
 from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 from diffsim.ir.types import i64, u8
 
 _LONGEST = 4_000
 """Statements of the longest block that is kept in one function."""
+_MOST_NESTED = 6_000
+"""The same, those in branches included."""
 _PART = 1_000
 """Statements of a part: few enough for the quadratic passes, enough that the frame is small beside them."""
+_SIDE = 8
+"""Statements that the masks, the jump and the choices take for a side of a branch that lanes take apart."""
+_REGISTERS = 4
+"""Registers for each value, of the vectors whose statements in branches count as one each."""
 
 
 def lower(body: FunctionLowering, block: Block) -> bool:
@@ -38,7 +60,8 @@ def lower(body: FunctionLowering, block: Block) -> bool:
     A failed check, and an allocation of scratch that fails, return from the enclosing function: from within a
     part they would end the part only. Blocks with either are not cut.
     """
-    if len(block.stmts) <= _LONGEST:
+    nested = sum(_length(body, s) for s in block.stmts)
+    if len(block.stmts) <= _LONGEST and nested <= _MOST_NESTED:
         return False
     if any(isinstance(s, (Check, Alloca)) for s in statements(block)):
         return False
@@ -52,7 +75,7 @@ class _Cut:
     def __init__(self, body: FunctionLowering, block: Block) -> None:
         self.body = body
         self.block = block
-        self.parts = [block.stmts[k : k + _PART] for k in range(0, len(block.stmts), _PART)]
+        self.parts = list(_parts(body, block))
         # A frame has a place per value, not per lane: lanes that run together share it, one vector
         # each.
         self.lanes = body.lanes if isinstance(body, SimdValues) else 1
@@ -138,6 +161,7 @@ class _Cut:
         part.single_threaded = body.single_threaded
         part.private_copies = body.private_copies
         part.update_logs = body.update_logs
+        part.lengths = body.lengths
         part.has_safepoints = body.has_safepoints
         part.pointers.update((m, p) for m, p in body.pointers.items() if m.kind == "scratch")
         # Only the definitions of this part enter `made_by`: looking through a definition of another
@@ -145,9 +169,11 @@ class _Cut:
         part.load_parameters([Block(stmts)])
         if isinstance(part, SimdValues):
             part.open_preamble()
+            part.groups = self.groups_within(stmts)
         here: set[Value] = set()
-        for s, needs in zip(stmts, self.needs[k], strict=True):
-            for v in needs:
+        needs = dict(zip(stmts, self.needs[k], strict=True))
+        for s in stmts:
+            for v in chain.from_iterable(needs[x] for x in _made_with(part, s)):
                 if v not in here and self.made_in[v] != k:
                     # At its first use in the part rather than at the entry, for short live ranges.
                     self.reload(part, v, "%frame")
@@ -160,6 +186,15 @@ class _Cut:
             part.close_preamble()
         part.emit("ret void")
         return lines, safepoints.finish(part, 0)
+
+    def groups_within(self, stmts: Sequence[Stmt]) -> dict[Access, Neighbours]:
+        """Return the accesses that are made with others, where all of these are in one part."""
+        body = self.body
+        # Registers that hold tables are those of the function around the parts.
+        if not isinstance(body, SimdValues) or body.looks_up:
+            return {}
+        found = set(statements(Block(stmts)))
+        return {s: group for s, group in body.groups.items() if found.issuperset(group.accesses)}
 
     # ---- the frame
 
@@ -246,6 +281,48 @@ class _Cut:
             part.int64_names[-1][v] = self.load_value(part, frame, place, "i64")
             if v.type.scalar.bits == 64:
                 part.names[v] = part.int64_names[-1][v]
+
+
+def _made_with(part: FunctionLowering, s: Stmt) -> Sequence[Stmt]:
+    """Return the accesses that are made together with a statement, itself among them."""
+    if not isinstance(part, SimdValues) or not isinstance(s, (Load, Store, Atomic)):
+        return (s,)
+    group = part.groups.get(s)
+    return group.accesses if group else (s,)
+
+
+def _parts(body: FunctionLowering, block: Block) -> Iterator[Sequence[Stmt]]:
+    """Yield the statements of a block in parts."""
+    begin, length = 0, 0.0
+    for k, s in enumerate(block.stmts):
+        own = _length(body, s)
+        if length + own > _PART and k > begin:
+            yield block.stmts[begin:k]
+            begin, length = k, 0
+        length += own
+    yield block.stmts[begin:]
+
+
+def _length(body: FunctionLowering, s: Stmt) -> float:
+    """Return how many statements one counts as: itself, and what is in it, if it is a branch.
+
+    What loops hold does not count: their bodies are cut by themselves.
+    """
+    inside = _inside(body, s)
+    if isinstance(body, SimdValues):
+        return 1 + inside * min(1, 32 * body.lanes / body.jit.vector_bits / _REGISTERS)
+    return 1 + inside
+
+
+def _inside(body: FunctionLowering, s: Stmt) -> int:
+    """Return the statements of both sides of a branch, and what it takes that lanes take them apart."""
+    if not isinstance(s, If):
+        return 0
+    if s not in body.lengths:  # branches within branches would count the innermost once for each
+        length = sum(1 + _inside(body, x) for side in blocks(s) for x in side.stmts)
+        apart = isinstance(body, SimdValues) and s.cond in body.divergent
+        body.lengths[s] = length + 2 * _SIDE if apart else length
+    return body.lengths[s]
 
 
 def _needs(s: Stmt) -> Iterable[Value]:

@@ -84,6 +84,8 @@ class FunctionLowering:
         """Atomics that go to a private copy."""
         self.update_logs: dict[Stmt, str] = {}
         """Updates that are logged, to be applied later, and the chunk's logs of their memory."""
+        self.lengths: dict[Stmt, int] = {}
+        """The instructions of branches, as far as they were estimated."""
 
     # ---- text
 

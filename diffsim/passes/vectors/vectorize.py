@@ -78,6 +78,8 @@ _BITS = ("mod", "bit_and")
 _SLOW = ("div", "sqrt", "rsqrt")
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
+_MOST_NESTED = 2_000
+"""The same, those in branches included: LLVM takes longer for them than our vectors, in parts, to compile."""
 _LONG = 100
 """Statements of the longest lane whose accesses at constant distances are left to LLVM."""
 _FARTHEST, _MANY_STORES = 8, 14
@@ -303,7 +305,7 @@ def _loaded(block: Block, found: set[Value] | None = None) -> set[Value]:
 def _is_long(task: Task, estimate: _Estimate) -> bool:
     """Whether LLVM would vectorize the lanes, but take too long."""
     # Below this length the vectorizer's quadratic time is small.
-    if len(task.body.stmts) <= _LONGEST:
+    if len(task.body.stmts) <= _LONGEST and sum(1 for _ in statements(task.body)) <= _MOST_NESTED:
         return False
     return all(
         estimate.is_near(s, task.axes[-1])
