@@ -28,6 +28,8 @@ class Writer:
         # Names that the text must not hide: those of the kernel's parameters.
         self.reserved = list(params)
         self.lines: list[str] = []
+        # A variable of an enclosing function, and its value: no call can give it, unlike a parameter.
+        self.fixed: tuple[str, bool] | None = None
         self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
         # Of the finished text: its global names, and what stands for `$` in them.
         self._globals: dict[str, Any] = {}
@@ -92,8 +94,17 @@ class Writer:
         while any(p.startswith(self._prefix) for p in self.reserved):
             self._prefix += "_"
         prefix = self._prefix
-        text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
-        text = text.replace("$", prefix)
+        lines = [f"def $launch({', '.join(self.params)}):", *self.lines]
+        if self.fixed is not None:
+            inner = ("    " + line for line in lines)
+            name, value = self.fixed
+            lines = [
+                f"def $make({name}):",
+                *inner,
+                "    return $launch",
+                f"$launch = $make({value})",
+            ]
+        text = ("\n".join(lines) + "\n").replace("$", prefix)
         self._globals = space = self._renamed(self.space)
         file = f"<diffsim launch of {self.name}>"
         # So that tracebacks, debuggers and profilers show the text.

@@ -1,16 +1,19 @@
 """Random programs of launches and `kernel.grad` by hand, and of Python between launches on a tape, as text.
 
 Three numbers `x`, `y` and the loss `l`. A program by hand launches kernels (some twice, with what they read
-changed in between), then calls their gradients, last launch first, now and then several times. A program on
-a tape takes numbers through Python and back, or sets a gradient in its block. The reference is plain Python
-that multiplies by the derivatives of each line. Trips that nobody can see (`y[None] = math.sin(x[None])`
-where x leads to the loss in another way too: docs/python-on-a-tape.md) are left out.
+changed in between), then calls their gradients, last launch first, now and then several times; in some of
+them the kernels are methods, or are given the fields. A program on a tape takes numbers through Python and
+back, or sets a gradient in its block. The reference is plain Python that multiplies by the derivatives of
+each line. Trips that nobody can see (`y[None] = math.sin(x[None])` where x leads to the loss in another way
+too: docs/python-on-a-tape.md) are left out.
 """
 
 from __future__ import annotations
 
 import linecache
 import math
+import re
+import textwrap
 from random import Random
 
 import numpy as np
@@ -52,20 +55,47 @@ def make(seed):
             back += [f"{name}.grad()"] * r.choices((1, 2, 3), (8, 1, 1))[0]
         for _ in range(r.random() < 0.2):
             back.insert(r.randrange(len(back) + 1), r.choice(["x[None] = 0.5", *lines]))
-        return "\n".join(["# by hand", *lines, *back]) + "\n"
+        head = "# by hand" + r.choice(["", ", methods", ", arrays", ", templates"])
+        return "\n".join([head, *lines, *back]) + "\n"
     lines = [f"{name}()" for name in names]
     for _ in range(r.randint(1, 2)):
         lines.insert(r.randrange(len(lines) + 1), r.choice(TRIPS))
     return "\n".join(["# on a tape", *lines]) + "\n"
 
 
-def _space():
+class _Given:
+    """A kernel that is given its fields."""
+
+    def __init__(self, kernel, fields):
+        self.kernel, self.fields = kernel, fields
+
+    def __call__(self):
+        self.kernel(*self.fields)
+
+    def grad(self):
+        self.kernel.grad(*self.fields)
+
+
+def _space(head):
     space = {"ds": ds, "math": math, "np": np}
     for name in "xyl":
         space[name] = ds.field(ds.f64, shape=(), needs_grad=True, name=name)
     text = "".join(f"@ds.kernel\ndef {n}():\n    {body}\n" for n, (body, _) in KERNELS.items())
+    taken = {"arrays": "ds.types.ndarray()", "templates": "ds.template()"}
+    for kind in [k for k in taken if k in head]:
+        text = text.replace("()", f"(x: {taken[kind]}, y: {taken[kind]}, l: {taken[kind]})")
+    if "methods" in head:
+        text = re.sub(r"\b([xyl])\[", r"self.\1[", text.replace("()", "(self)"))
+        text = "class Methods:\n" + textwrap.indent(text, "    ")
     linecache.cache["<by hand>"] = (len(text), None, text.splitlines(True), "<by hand>")
     exec(compile(text, "<by hand>", "exec"), space)
+    if "methods" in head:
+        state = space["Methods"]()
+        state.x, state.y, state.l = (space[name] for name in "xyl")
+        space |= {name: getattr(state, name) for name in KERNELS}
+    if any(k in head for k in taken):
+        fields = [space[name] for name in "xyl"]
+        space |= {name: _Given(space[name], fields) for name in KERNELS}
     space["x"][None], space["y"][None] = 0.6, -0.3
     return space
 
@@ -107,7 +137,8 @@ def _pull(g, slopes):
 def verdict(text):
     """Run a program: "right", "refused", or what is wrong."""
     ds.init(default_fp=ds.f64)
-    space, lines = _space(), text.splitlines()
+    lines = text.splitlines()
+    space = _space(lines[0])
     v = {"x": 0.6, "y": -0.3, "l": 0.0}
     try:
         expected = (

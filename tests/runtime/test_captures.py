@@ -101,6 +101,99 @@ def reaches():
     }, out
 
 
+def test_a_list_of_fields_is_compared_without_calls(monkeypatch):
+    """Whatever changes in it is seen, and the same fields in another list are the same."""
+    fields, out = [number(1.0), number(2.0)], number()
+    holder = Body(0.0)
+    holder.fields = fields
+
+    @ds.kernel
+    def add():
+        out[None] = 0.0
+        for f in ds.static(holder.fields):
+            out[None] += f[None]
+
+    def total():
+        add()
+        return out[None]
+
+    assert total() == 3.0
+    with monkeypatch.context() as m:
+        m.setattr(captures, "compare", None)
+        m.setattr(captures, "recheck", None)
+        assert total() == 3.0
+    fields[1] = number(5.0)
+    assert total() == 6.0
+    fields[0], fields[1] = fields[1], fields[0]
+    assert total() == 6.0
+    fields[0][None] = 7.0
+    assert total() == 8.0
+    holder.fields = [fields[1]]
+    with pytest.raises(KernelStateError, match="fields"):
+        add()
+    holder.fields = tuple(fields)
+    with pytest.raises(KernelStateError, match="fields"):
+        add()
+    holder.fields = [*fields]
+    assert total() == 8.0
+    holder.fields = [fields[0], None]
+    with pytest.raises(ds.DiffsimError):
+        add()
+    holder.fields = fields
+    assert total() == 8.0
+    # Gone, and nothing in its place: what is no field is not what is gone.
+    del fields[1]
+    gc.collect()
+    fields.append(None)
+    with pytest.raises(ds.DiffsimError):
+        add()
+
+
+class Parts:
+    """A kernel that reads several attributes of an object, and of one of its parts."""
+
+    def __init__(self):
+        self.out, self.one, self.two = number(), number(1.0), number(2.0)
+        self.part = Body(3.0)
+
+    @ds.kernel
+    def add(self):
+        self.out[None] = self.one[None] + self.two[None] + self.part.place[None]
+
+
+def test_a_new_object_at_each_of_several_places():
+    parts = Parts()
+    asked = []
+
+    class Asking(Body):
+        @property
+        def place(self):
+            asked.append(self)
+            return self._place
+
+        @place.setter
+        def place(self, field):
+            self._place = field
+
+    for change, expected in [
+        (lambda: None, 6.0),
+        (lambda: setattr(parts, "two", number(5.0)), 9.0),
+        (lambda: setattr(parts, "part", Asking(7.0)), 13.0),
+        (lambda: setattr(parts.part, "place", number(0.5)), 6.5),
+        (lambda: setattr(parts, "one", number(0.0)), 5.5),
+    ]:
+        change()
+        for _ in range(4):
+            parts.add()
+            assert parts.out[None] == expected
+    asked.clear()
+    parts.add()
+    assert len(asked) == 1
+    del parts.part
+    with pytest.raises((KernelStateError, AttributeError, ds.DiffsimError)):
+        parts.add()
+
+
 @pytest.mark.parametrize("way", list(reaches()[0]))
 def test_a_number_that_changes_is_noticed(way):
     ways, out = reaches()

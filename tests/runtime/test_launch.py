@@ -258,6 +258,26 @@ def test_the_wrong_number_of_arguments_names_the_call(cpu):
         assert "test_launch.py" in str(caught.value)
 
 
+@pytest.mark.parametrize("more", [0, False, None, 3])
+def test_an_argument_too_many_after_an_array(cpu, more):
+    """It is no option of the launch function."""
+    ds = cpu
+    singles, doubles = np.zeros(4, np.float32), np.ones(4)
+
+    @ds.kernel
+    def count(a: ds.types.ndarray()):
+        for i in a:
+            a[i] += 1
+
+    for _ in range(4):
+        count(singles)
+    for array in (singles, doubles):
+        with pytest.raises(ds.KernelTypeError, match="count takes 1 argument, 2 given"):
+            count(array, more)
+    assert singles.tolist() == [4.0] * 4
+    assert doubles.tolist() == [1.0] * 4
+
+
 def test_errors_in_a_launch_leave_everything_usable(cpu):
     ds = cpu
     x = ds.field(ds.i32, shape=3)

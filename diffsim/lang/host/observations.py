@@ -45,6 +45,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType)
 _NUMBERS = (float, int, bool)
 # Classes whose `__eq__` an enum may inherit without bringing code of its own.
 _BASES: tuple[Any, ...] = (object, int, str, float)
+_MOST_OBJECTS = 16
 _CONTAINERS = (list, tuple, set, frozenset, range)
 # Objects that live as long as their module: a strong reference to them retains no memory of the program.
 _SOLID = (type, enum.Enum, *(getattr(types, name) for name in ("ModuleType", "FunctionType")))
@@ -193,6 +194,17 @@ class Frozen:
         else:
             self.parts = freeze(value._as_constant(), exact=exact)
             self.plain = None if exact else _numbers(value)
+
+    @property
+    def objects(self) -> tuple[Ref, ...]:
+        """The elements of a short list of nothing but objects of the program, fields say; () of another."""
+        if (
+            self.kind not in (list, tuple)
+            or self.thing is not None
+            or len(self.parts) > _MOST_OBJECTS
+        ):
+            return ()
+        return self.parts if all(isinstance(p, Ref) for p in self.parts) else ()
 
     def has(self, now: Any) -> bool:
         """Return whether a list, tuple or vector has the same numbers, none of which has an origin on a tape.
@@ -407,9 +419,13 @@ class Observation:
         )
 
     @property
-    def object(self) -> Any:
-        """The object that the answer was, if the kernel does not keep it alive."""
-        return self.kept() if isinstance(self.kept, Ref) else None
+    def objects(self) -> list[Any]:
+        """The objects that the answer was, or had as elements, which the kernel does not keep alive."""
+        kept = self.kept
+        refs = (
+            (kept,) if isinstance(kept, Ref) else kept.objects if isinstance(kept, Frozen) else ()
+        )
+        return [thing for ref in refs if (thing := ref()) is not None]
 
     def settle(self) -> None:
         """Freeze the answer at the end of the translation, and release the program's objects."""

@@ -100,7 +100,9 @@ class Signature:
         self.names = [p.name for p in self.parameters if p.kind != "self"]
         # Whether arguments and result are passed as they are, by the launch function itself.
         self.by_value = [(k, p) for k, p in enumerate(self.parameters) if p.kind == "value"]
-        self.direct = self.form is None and all(p.kind == "value" for p in self.parameters)
+        self.direct = self.form is None and all(
+            p.kind in ("value", "self") for p in self.parameters
+        )
         self.defaults = inspect.signature(function)
         # Python itself binds keywords and defaults, in C; the other way is only for its errors.
         self.binder = self._new_binder()

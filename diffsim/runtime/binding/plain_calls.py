@@ -8,7 +8,7 @@ arguments a function written by `dispatcher` looks up which one it is (docs/adr/
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir.nodes import Mem
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     LaunchHistory = Any  # of a room above this one: runtime/kernels/launch_history.LaunchHistory
     Parameter = Any  # of a room above this one: runtime/kernels/arguments.Parameter
     Specialization = Any  # of a room above this one: runtime/kernels/specialization.Specialization
-
-_STRICT = "$strict=False"
-"""The last parameter of launch functions with arrays: whether to refuse arguments that are not plain."""
-
+Found = tuple[Callable[..., bool], tuple[Any, ...]]
+"""A function of arguments and their key in a launch history, and what stands for the arrays in the key."""
 
 _FIRST_LAUNCHES = 2
 """Launches of a kernel before native functions are made for it: one that runs once needs none."""
@@ -127,7 +125,7 @@ def _counted(
 
 def write_refusal(w: Writer, plain: PlainCall) -> None:
     """Refuse arrays that are not plain, where `strict` has made the function."""
-    w.params = [*w.params, _STRICT]
+    w.fixed = ("$strict", False)
     w.space["$UnfitArguments"] = UnfitArguments
     w.emit(f"if $strict and not {plain.test}:", "    raise $UnfitArguments")
 
@@ -183,9 +181,10 @@ def strict(special: Specialization) -> Callable[..., Any] | None:
     launch = special.launch
     if not special.arguments.arrays:
         return launch
-    if not isinstance(launch, FunctionType) or not launch.__defaults__:
+    if not isinstance(launch, FunctionType) or not launch.__closure__:
         return None
-    return FunctionType(launch.__code__, launch.__globals__, launch.__name__, (True,))
+    closure = (CellType(True),)
+    return FunctionType(launch.__code__, launch.__globals__, launch.__name__, None, closure)
 
 
 def dispatcher(
@@ -226,4 +225,42 @@ def dispatcher(
         "    raise $UnfitArguments from None",
         f"return {call}" if result is None else f"return $result({call})",
     )
+    return w.finish()
+
+
+def finder_of_fields(
+    name: str, parameters: list[Parameter], known: dict[tuple[Any, ...], Found]
+) -> Callable[..., bool]:
+    """Write the function that finds a function by the fields among the arguments, and calls it.
+
+    It takes the arguments, twice. It returns False where it knows none.
+
+    Args:
+        name: of the kernel.
+        parameters: those that a call gives.
+        known: what it finds, by what is compiled in, and by the numbers of fields; it may change at any time.
+    """
+    names = [p.name for p in parameters]
+    w = Writer(name, names)
+    w.params = ["$args", "$same"]
+    w.space |= {"$known": known, "$Field": Field, "$constant": constant_key}
+    arrays = [p.name for p in parameters if p.kind == "array"]
+    given = [p.name for p in parameters if p.kind != "template"]
+    key = [f"$key_{n}" if n in arrays else n for n in given]
+    others = {"template": "$constant({})", "array": "None"}
+    keys = [
+        f"{p.name}.number if {p.name}.__class__ is $Field else {others[p.kind].format(p.name)}"
+        for p in parameters
+        if p.kind in others
+    ]
+    w.emit(
+        f"{tuple_text(names)} = $args",
+        "try:",
+        f"    $call, $keys = $known[{tuple_text(keys)}]",
+        "except KeyError:",
+        "    return False",
+    )
+    if arrays:
+        w.emit(f"{tuple_text([f'$key_{a}' for a in arrays])} = $keys")
+    w.emit(f"return $call({tuple_text(given)}, {tuple_text(key)})")
     return w.finish()

@@ -112,6 +112,12 @@ class CpuExecutable(HostExecutable):
         self.address = library.address(ENTRY)
         self.params[RUN] = self.address
         self.calls = session.calls
+        if self.result is not None:
+            # The result is in the block, in the slots of its temporary.
+            t, first = self.result.dtype, code.layout.temps[self.result]
+            result = struct.Struct("=" + slot_code(t.scalar) * size_of(t))
+            self._read = functools.partial(result.unpack_from, self.params, 8 * first)
+            self._is_number = not t.shape
         block = ctypes.addressof(self.params)
         # Made once: making the pointer for each call would take as long as a short launch.
         self.launch: Callable[[], None] = functools.partial(
@@ -146,13 +152,8 @@ class CpuExecutable(HostExecutable):
 
     def returned(self) -> Any:
         """Return what the kernel returned: a number, or a list of numbers for a vector or matrix."""
-        assert self.result is not None
-        # The result is in the block, in the slots of its temporary.
-        first = self.layout.temps[self.result]
-        t = self.result.dtype
-        code = slot_code(t.scalar) * size_of(t)
-        values = struct.unpack_from("=" + code, self.params, 8 * first)
-        return values[0] if not t.shape else list(values)
+        values = self._read()
+        return values[0] if self._is_number else list(values)
 
     def show(self) -> None:
         """Show what the last launch printed."""

@@ -54,10 +54,12 @@ class WholeContents:
         # `listener`, not `tape`: other threads' tapes must hear of the write as well.
         tape = session.recorders and session.writes_to
         lost = tape and lost_source(self, val)
-        self._before()
+        if tape:
+            self._before()
         # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
         fill = self.storage.fill if self.tree is None else functools.partial(set_active, self)
-        if self.dtype.is_float and val.__class__ in (int, float) and abs(val) < 2**53:
+        plain = self.dtype.kind == "f" and val.__class__ in (int, float)
+        if plain and -(2**53) < val < 2**53:  # type: ignore[operator]
             fill(val)
             dirty = val != 0
             known: Any = val

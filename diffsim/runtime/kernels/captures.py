@@ -34,20 +34,22 @@ again; a value that is made anew more often is compared by value at each launch.
 
 def write_checks(w: Writer, special: Specialization, then: str) -> None:
     """Write the test of all observations; where one fails, `recheck` decides whether `then` is executed."""
-    tests = [_test(w, observed) for observed in special.translation.observations]
+    places = _Places(w)
+    tests = [_test(w, places, observed) for observed in special.translation.observations]
     if not tests:
         return
     w.space["$recheck"] = special.recheck
     # One expression that stops at the first difference. A property of the user's may raise, or an attribute
     # may be gone; `recheck` then finds out what happened, and raises the error with its text.
-    w.emit("try:", f"    $changed = {' or '.join(tests)}")
+    owners = (f"    {name} = {text}" for text, name in places.owners.items())
+    w.emit("try:", *owners, f"    $changed = {' or '.join(tests)}")
     w.emit("except Exception:", "    $changed = True")
     w.emit("if $changed and $recheck():", f"    {then}")
 
 
-def _test(w: Writer, observed: Observation) -> str:
+def _test(w: Writer, places: _Places, observed: Observation) -> str:
     """Format the test that is true where an observed value may have changed."""
-    place, kept = _question(w, observed), observed.kept
+    place, kept = places.question(observed), observed.kept
     if observed.how == ABSENT:
         # "name in namespace": the name must still be absent, so that the builtin is meant.
         return place
@@ -58,6 +60,12 @@ def _test(w: Writer, observed: Observation) -> str:
         # Identity first: it costs a few nanoseconds, and constants are mostly the same objects from launch to
         # launch. Lists and arrays can change in place, so those are compared by value.
         return f"{place} is not {w.use(kept, 'k')}"
+    if isinstance(kept, Frozen) and kept.objects:
+        # Each by identity, without a call.
+        others = [f"$now[{k}] is not {w.use(ref, 'f')}()" for k, ref in enumerate(kept.objects)]
+        kind = w.use(kept.kind, "t")
+        of_kind = f"($now := {place}).__class__ is not {kind} or len($now) != {len(others)}"
+        return f"{of_kind} or {' or '.join(others)}"
     w.space["$differs"] = _differs
     if isinstance(kept, Frozen) and kept.kind is tuple and kept.fixed:
         # No tuple of numbers changes, so that for the same one identity is enough, too.
@@ -75,26 +83,48 @@ def _differs(now: object, kept: object) -> bool:
     return compare(now, kept) != SAME or (bool(session.recorders) and source_of(now) is not None)
 
 
-def _question(w: Writer, observed: Observation) -> str:
-    """Format the expression that repeats an observation."""
-    if observed.how == CALL:
-        return f"{w.use(observed.owner, 'q')}({', '.join(_thing(w, a, 'a') for a in observed.key)})"
-    owner = (
-        _question(w, observed.owner)
-        # `config.solver.dt` is asked from the outermost name on, so that a replaced `config` with equal
-        # values costs nothing (docs/adr/0020).
-        if isinstance(observed.owner, Observation)
-        else _thing(w, observed.owner, "g")
-    )
-    if observed.how == ATTRIBUTE:
-        return f"{owner}.{observed.key}"
-    # A key that is no text may have any `repr`; it is passed as an object.
-    key = repr(observed.key) if type(observed.key) is str else w.use(observed.key, "n")
-    return f"{owner}[{key}]" if observed.how == ITEM else f"{key} in {owner}"
+class _Places:
+    """Formats the expressions that repeat observations.
 
+    Attributes:
+        owners: the expressions that these begin with, and the variable of each: `self` of all its attributes.
+    """
 
-def _thing(w: Writer, thing: object, stem: str) -> str:
-    return w.use(thing, stem) + ("()" if isinstance(thing, Ref) else "")
+    def __init__(self, w: Writer) -> None:
+        self._w = w
+        self._refs: dict[int, Ref] = {}
+        self.owners: dict[str, str] = {}
+
+    def question(self, observed: Observation) -> str:
+        """Format the expression that repeats an observation."""
+        w = self._w
+        if observed.how == CALL:
+            given = (self._thing(a, "a") for a in observed.key)
+            return f"{w.use(observed.owner, 'q')}({', '.join(given)})"
+        owner = self._owner(observed.owner)
+        if observed.how == ATTRIBUTE:
+            return f"{owner}.{observed.key}"
+        # A key that is no text may have any `repr`; it is passed as an object.
+        key = repr(observed.key) if type(observed.key) is str else w.use(observed.key, "n")
+        return f"{owner}[{key}]" if observed.how == ITEM else f"{key} in {owner}"
+
+    def _owner(self, owner: object) -> str:
+        """Return the variable of what an observation looks into, or the object's own name."""
+        if isinstance(owner, Observation):
+            # `config.solver.dt` is asked from the outermost name on, so that a replaced `config` with equal
+            # values costs nothing (docs/adr/0020).
+            text = self.question(owner)
+        elif isinstance(owner, Ref):
+            text = self._thing(owner, "g")
+        else:
+            return self._thing(owner, "g")
+        return self.owners.setdefault(text, f"$owner{len(self.owners)}")
+
+    def _thing(self, thing: object, stem: str) -> str:
+        if not isinstance(thing, Ref):
+            return self._w.use(thing, stem)
+        # Each observation has a reference of its own; those to one object are one name.
+        return self._w.use(self._refs.setdefault(id(thing()), thing), stem) + "()"
 
 
 def recheck(special: Specialization) -> bool:

@@ -17,7 +17,11 @@ from diffsim.ir.types import size_of
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.public_names import PublicNames
 from diffsim.runtime import compiler
+from diffsim.runtime.binding import plain_calls
 from diffsim.runtime.binding.array_memory import launch_packed
+from diffsim.runtime.binding.template_arguments import constant_key
+from diffsim.runtime.fields.device_array import known_as
+from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.derivative import Direction, Mode, missing_dual
 from diffsim.runtime.kernels.launch_function import PLAIN
 from diffsim.runtime.session import session
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.kernel import Kernel
     from diffsim.runtime.kernels.specialization import Specialization
 
+_MOST_KNOWN = 1024
 FORWARD = Mode(Direction.FORWARD)
 """One tangent."""
 
@@ -54,17 +59,24 @@ class GradKernel(metaclass=PublicNames):
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what is known of the kernel's specializations, as the kernel itself does."""
         self._launch: Callable[..., Any] = self._first
+        # Runs calls as nearly all are, if there were any; in `_known` by what is compiled in, and by fields.
         self._quick: Callable[..., bool] | None = None
+        self._known: dict[tuple[Any, ...], plain_calls.Found] = {}
 
     def __reduce__(self) -> Any:
         return getattr, (self.kernel, "grad")
 
     def __call__(self, *args: object, **kwargs: object) -> None:
         try:
-            if self._quick is not None and not kwargs and self._quick(*args):
-                return
-            if kwargs or len(args) != self._count:
+            if not kwargs and len(args) == self._count:
+                if self._quick is not None and self._quick(args, args):
+                    return
+            else:
                 args = self._bind(args, kwargs)
                 if kwargs:  # of what the kernel returned
                     self._first(*args, **kwargs)
@@ -104,16 +116,47 @@ class GradKernel(metaclass=PublicNames):
                 hint="declare the fields that it reads and writes with needs_grad=True",
             )
         # Fields in place of floats select another specialization, so only plain calls may skip this method.
-        if self.kernel.signature.direct and not by_field:
-            call = special.gradient_call
-            self._launch = call.__call__  # found quicker than by its object
-            if not (
-                special.arguments.arrays
-                or special.translation.uses_random
-                or call.derivative.returns_active
-            ):
-                self._quick = call.quick()
+        if not by_field:
+            self._remember(special, args, values)
         special.gradient_call(*values, returned=returned)
+
+    def _remember(
+        self, special: Specialization, args: tuple[object, ...], values: tuple[object, ...]
+    ) -> None:
+        """Let later calls with such arguments find the adjoint without looking for a specialization."""
+        signature, call = self.kernel.signature, special.gradient_call
+        if signature.direct:
+            self._launch = call.__call__  # found quicker than by its object
+        if (
+            signature.form is not None
+            or special.translation.uses_random
+            or call.derivative.returns_active
+        ):
+            return
+        keys: list[Any] = []
+        parameters = self.kernel.call_parameters
+        try:
+            for p, a in zip(parameters, args, strict=True):
+                if p.kind in ("template", "array") and a.__class__ is Field:
+                    keys.append(a.number)
+                elif p.kind == "template":
+                    keys.append(constant_key(a))
+                elif p.kind != "value":  # looked at anew at each call
+                    return
+        except KeyError:
+            return
+        quick = call.quick(call.numbers(values))
+        if not keys:
+            self._quick = quick
+            return
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        arrays = (a for p, a in zip(parameters, args, strict=True) if p.kind == "array")
+        self._known[tuple(keys)] = quick, tuple(map(known_as, arrays))
+        if self._quick is None:
+            self._quick = plain_calls.finder_of_fields(
+                signature.source.name, parameters, self._known
+            )
 
     def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
         """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s.

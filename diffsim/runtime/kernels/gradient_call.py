@@ -6,9 +6,8 @@ launch; this is checked by the derivative's launch function, and refused with th
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffsim.errors import (
     ArgumentError,
@@ -23,7 +22,6 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.passes.autodiff.activity import missing_gradient
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.access_summary import versions_of
 from diffsim.runtime.kernels.launch_history import (
     Repeated,
     first_difference,
@@ -40,8 +38,25 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
     from diffsim.runtime.memory.versions import Versions
 
+Numbers = tuple[int | None, ...]
+"""Those of the fields among the arguments that are arrays; None for an array of another library."""
+_MOST_POSSIBLE = 1024
 _FOREVER = 1 << 62
 """A clock reading that no write is younger than: for a derivative that needs no launch."""
+
+
+class _Possible(NamedTuple):
+    """That calls are possible, with some fields among the arguments.
+
+    Attributes:
+        changes: the count of changes of gradients as of which it was found.
+        cotangents: the versions of the gradients of what the kernel writes.
+        loaded: the versions of what the derivative loads.
+    """
+
+    changes: int
+    cotangents: list[Versions]
+    loaded: set[Versions]
 
 
 class GradientCall:
@@ -52,12 +67,10 @@ class GradientCall:
         self.derivative = specialization.derivative
         self.name = specialization.name
         self._repeated = Repeated(self.derivative)
-        # The count of changes of gradients as of which a call was found to be possible, and the versions of
-        # the gradients of what the kernel writes, and of what the derivative loads; of kernels without array
-        # arguments alone.
-        self._changes: int | None = None
-        self._cotangents: list[Versions] = []
-        self._loaded: set[Versions] = set()
+        # For each combination of fields among the arguments.
+        self._possible: dict[Numbers, _Possible] = {}
+        parameters = specialization.arguments.parameters
+        self._arrays = [k for k, p in enumerate(parameters) if p.kind == "array"]
 
     def __call__(self, *args: object, returned: object = None) -> None:
         """Run the derivative of a launch with these arguments.
@@ -71,10 +84,11 @@ class GradientCall:
         """
         # 1. Refuse calls that belong to no launch.
         special, derivative = self.specialization, self.derivative
-        changes = session.with_grad.changes
-        if session.recorders or returned is not None or self._changes != changes:
+        possible = self._possible.get(self.numbers(args))
+        anew = possible is None or possible.changes != session.with_grad.changes
+        if session.recorders or returned is not None or anew:
             self._check_callable(returned, args)
-            self._note_state(changes)
+            possible = self._note_possible(args)
         elif special.dependencies.is_stale or special.captures_changed():
             raise self._made_anew()
         launches = special.launches
@@ -92,12 +106,8 @@ class GradientCall:
         if count > 1 and since != launches.times[key][-1]:
             since = self._as_if_last(args, key, since)
         # 3. Run it. A cut gradient belongs to a value that Python set after the launch.
-        if self._changes is None:
+        if possible is None or any(versions.cuts for versions in possible.cotangents):
             self._check_cuts(args, since)
-        else:
-            for versions in self._cotangents:
-                if versions.cuts:
-                    self._check_cuts(args, since)
         clock = session.clock
         try:
             derivative.launch(args, since, rng_key, *seeds)
@@ -130,47 +140,49 @@ class GradientCall:
             raise told
         raise told from None
 
-    def quick(self) -> Callable[..., bool]:
-        """Return a function for calls as nearly all are.
+    def quick(self, numbers: Numbers) -> Callable[..., bool]:
+        """Return a function for calls as nearly all are, with these fields among the arguments.
 
         They are the first one after a launch with these arguments; and further ones, if nothing that the
         derivative loads was written since the earliest launch that they may mean.
 
-        It returns whether the call was one; if not, it has done nothing.
+        It takes the arguments, and their key in the launch history. It returns whether the call was one; if
+        not, it has done nothing.
         """
         special, launches = self.specialization, self.specialization.launches
         derivative, alone = self.derivative, self._writes_gradients_alone
         dependencies, with_grad = special.dependencies, session.with_grad
         changed = special.captures_changed if special.looks_at_captures else None
         times, calls = launches.times, launches.calls
+        all_possible = self._possible
 
-        def call(*args: object) -> bool:
-            if session.recorders or self._changes != with_grad.changes:
+        def call(args: tuple[Any, ...], key: Any) -> bool:
+            possible = all_possible.get(numbers)
+            if session.recorders or possible is None or possible.changes != with_grad.changes:
                 return False
             if dependencies.is_stale or launches.last is None or (changed and changed()):
                 return False
-            for versions in self._cotangents:
+            for versions in possible.cotangents:
                 if versions.cuts:
                     return False
             try:
-                row = times.get(args)
+                row = times.get(key)
             except TypeError:  # no plain numbers
                 return False
             if not row:
                 return False
             since = end = row[-1]
-            before, count = calls.get(args), 1
+            before, count = calls.get(key), 1
             if before is not None:  # as `LaunchHistory.asked`
                 last, count = before
                 if last == end:
                     count += 1
                     since = row[-count if count <= len(row) else 0]
-                    for versions in self._loaded:
+                    for versions in possible.loaded:
                         if versions.latest > since:
                             return False
                 else:
-                    done = bisect.bisect_right(row, last)
-                    del row[max(done - count, 0) : done], calls[args]
+                    launches.settle(key, row, last, count)
                     count = 1
             session.from_tapes, clock = False, session.clock
             try:
@@ -179,7 +191,7 @@ class GradientCall:
                 self._recover(error, (args, since, 0), count, clock)
             if alone and session.clock == clock + 1:
                 note_gradients(clock + 1)
-            calls[args] = end, count
+            calls[key] = end, count
             return True
 
         return call
@@ -285,16 +297,30 @@ class GradientCall:
             refused = self.derivative.refusal
             raise together(lost if refused is None else [*lost, refused])
 
-    def _note_state(self, changes: int) -> None:
-        """Note that calls are possible as long as there are no more changes of gradients than these."""
-        special = self.specialization
-        if special.arguments.arrays:  # other fields in each call
-            return
-        written = (special.object_of(a.mem, ()) for a in special.accesses.writes)
+    def numbers(self, args: tuple[Any, ...]) -> Numbers:
+        """Return the numbers of the fields among the arguments."""
+        given = [args[k] for k in self._arrays]
+        return tuple([a.number if a.__class__ is Field else None for a in given])
+
+    def _note_possible(self, args: tuple[Any, ...]) -> _Possible | None:
+        """Note that calls with these fields are possible until gradients change.
+
+        None: memory among the arguments is that of another library.
+        """
+        special, numbers = self.specialization, self.numbers(args)
+        written = (special.object_of(a.mem, args) for a in special.accesses.writes)
         adjoints = [f.adjoint for f in written if isinstance(f, Field)]
-        self._cotangents = [g.versions for g in adjoints if g is not None]
-        self._loaded = {versions_of(a.mem) for a in self.derivative.accesses.reads}
-        self._changes = changes
+        loaded = [special.object_of(a.mem, args) for a in self.derivative.accesses.reads]
+        if None in numbers or not all(isinstance(f, Field) for f in loaded):
+            return None
+        if len(self._possible) >= _MOST_POSSIBLE:
+            self._possible.clear()
+        made = self._possible[numbers] = _Possible(
+            session.with_grad.changes,
+            [g.versions for g in adjoints if g is not None],
+            {f.versions for f in loaded},
+        )
+        return made
 
     def _check_cuts(self, args: tuple[object, ...], since: int) -> None:
         """Refuse gradients of values that Python set after the launch; code of the user's is trusted."""

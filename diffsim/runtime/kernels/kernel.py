@@ -8,6 +8,7 @@ written, without looking anything up.
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -89,6 +90,7 @@ class Kernel(KernelTemplate):
         # One kernel for each object that this method was called on, by `id`: what `self.x` is may differ for
         # each, so they share no specializations.
         self.bound: dict[int, Kernel] = {}
+        self._grad: GradKernel | None = None
         self.forget()
         _alive.add(self)
 
@@ -99,7 +101,8 @@ class Kernel(KernelTemplate):
         self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._launch: Callable[..., Any] = self._first
         self._by_shapes = False
-        self._grad: GradKernel | None = None
+        if self._grad is not None:
+            self._grad.forget()
         self._jvp: JvpKernel | None = None
 
     def drop(self, special: Specialization) -> bool:
@@ -107,8 +110,10 @@ class Kernel(KernelTemplate):
         self._known.clear()
         found = super().drop(special)
         if found:
-            # Either may be this specialization's own function.
-            self._launch, self._grad = self._first, None
+            # Either may have this specialization's own function.
+            self._launch = self._first
+            if self._grad is not None:
+                self._grad.forget()
         return found
 
     def forget_launch(self) -> None:
@@ -127,7 +132,9 @@ class Kernel(KernelTemplate):
             except DiffsimError as error:
                 error.leave_package()
                 raise
-        return BoundKernel(found, owner)
+        made = BoundKernel()
+        made.kernel, made.owner = found, owner  # an `__init__` would be a call more
+        return made
 
     def _bind_to(self, owner: object) -> Kernel:
         """Make the kernel of one object, by identity: equal objects have kernels of their own."""
@@ -441,19 +448,14 @@ class BoundKernel(Bound, metaclass=PublicNames):
 
     __slots__ = ("kernel", "owner")
 
-    def __init__(self, kernel: Kernel, owner: object) -> None:
-        self.kernel = kernel
-        self.owner = owner
+    kernel: Kernel
+    owner: Any
 
     def __dir__(self) -> list[str]:
         return dir(self.kernel)
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        try:
-            return self.kernel(*args, **kwargs)
-        except DiffsimError as error:
-            error.leave_package()
-            raise
+    # Without a call of Python's, and without keeping what the kernel may replace: it is asked each time.
+    __call__ = property(operator.attrgetter("kernel.__call__"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.kernel, name)

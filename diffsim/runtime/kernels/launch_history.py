@@ -131,12 +131,15 @@ class LaunchHistory:
             return times[-1], 1
         # Each earlier call took one launch off the end of the row, as a stack.
         if last != times[-1]:  # launched since: the launches asked for are done with
-            # All calls up to here are settled: what they stood for cannot be asked for again.
-            done = bisect.bisect_right(times, last)
-            del times[max(done - count, 0) : done], self.calls[key]
+            self.settle(key, times, last, count)
             return times[-1], 1
         # At the front the row ends: further calls mean the first launch again.
         return times[-count - 1 if count < len(times) else 0], count + 1
+
+    def settle(self, key: object, times: array[int], last: int, count: int) -> None:
+        """Drop what so many calls since the launch at `last` stood for: it cannot be asked for again."""
+        done = bisect.bisect_right(times, last)
+        del times[done - count if count < done else 0 : done], self.calls[key]
 
     def since(self, key: object, reading: int) -> array[int]:
         """Return the readings of launches with this key from this one on."""

@@ -121,8 +121,8 @@ class Specialization:
             self.dependencies = Dependencies(self)
             self.dependencies.add(self.fields())
             # Objects that were compared by identity: another one may get their address once they are gone.
-            observed = (o.object for o in translation.observations)
-            self.dependencies.add(thing for thing in observed if thing is not None)
+            for o in translation.observations:
+                self.dependencies.add(o.objects)
         else:
             self.launches, self.dependencies = origin.launches, origin.dependencies
         self.accesses = AccessSummary.of_kernel(ir, arguments)
@@ -333,9 +333,13 @@ class Specialization:
                 hint="run the program again from its start",
             ) from None
 
-    def returned(self) -> Any:
-        """Return what the last launch returned."""
-        return self.as_declared(self.executable.returned())
+    @property
+    def returned(self) -> Callable[[], Any]:
+        """A function that returns what the last launch returned."""
+        found = self.executable.returned
+        if not isinstance(self.kernel.signature.result, TensorType):
+            return found
+        return lambda: self.as_declared(found())
 
     def as_declared(self, found: Any) -> Any:
         """Return what the kernel returned, as scalars, in the type that it declares."""
@@ -489,12 +493,15 @@ class WithTangents(Specialization):
     def returns_active(self) -> bool:
         return self._returns_active
 
-    def returned(self) -> Any:
-        """Return what the last launch returned; with its tangents, if it has some: an array, one each."""
+    @property
+    def returned(self) -> Callable[[], Any]:
+        """As in `Specialization`; with its tangents, if it has some: an array, one each."""
+        return self._value_and_tangents if self.returns_active else super().returned
+
+    def _value_and_tangents(self) -> Any:
         found = self.executable.returned()
         wanted = self.kernel.signature.result
-        if not self.returns_active or wanted is None:
-            return self.as_declared(found)
+        assert wanted is not None
         n = size_of(wanted)
         value = self.as_declared(found[:n] if wanted.shape else found[0])
         return value, np.array(found[n:], np.float64).reshape(self.mode.width, *wanted.shape)
