@@ -208,6 +208,69 @@ def test_rows_of_a_ring(cpu):
     assert tape.stats().saved_bytes == 7 * 50 * 8  # rows 0..2 are first overwritten from step 3 on
 
 
+def test_several_rows_that_are_read_before_one_is_written(cpu):
+    """The row's copy brings back what the reader of all rows has found."""
+    x, loss = ds.field(ds.f64, (3, 2), needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def move(t: ds.i32):
+        for i in range(2):
+            x[t + 1, i] = 2.0 * x[t, i]
+
+    @ds.kernel
+    def energy():
+        for i in ds.grouped(x):
+            loss[None] += x[i] ** 2
+
+    for _ in range(3):  # as the tape knows the program better and better
+        x.from_numpy(np.arange(6.0).reshape(3, 2))
+        loss[None] = 0.0
+        tape = ds.Tape(loss, in_place="save")
+        with tape:
+            energy()
+            move(1)
+            energy()
+            move(0)
+            energy()
+        assert loss[None] == 55 + 66 + 57
+        # The rows are a, b, c at first, then a, b, 2 b, then a, 2 a, 2 b: 7 a^2 + 10 b^2 + c^2 in all.
+        np.testing.assert_allclose(x.grad.to_numpy(), [[0.0, 14.0], [40.0, 60.0], [8.0, 10.0]])
+    assert x.to_numpy().tolist() == [[0.0, 1.0], [0.0, 2.0], [4.0, 6.0]]
+    tape.replay()
+    tape.backward()
+    np.testing.assert_allclose(x.grad.to_numpy(), [[0.0, 14.0], [0.0, 40.0], [8.0, 12.0]])
+
+
+def test_a_launch_that_has_no_lanes(cpu):
+    """Its bounds name rows that there are none of: it writes nothing, and nothing is saved for it."""
+    x, loss = ds.field(ds.f64, 64, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32, n: ds.i32, p: ds.i32):
+        for i in range(n):
+            x[(1 - p) * n + i] = x[t] * x[t - i + 3]
+
+    @ds.kernel
+    def pair(p: ds.i32):
+        for i in range(4 * p, 4 * p + 2):
+            x[i] = x[2 * i]
+
+    @ds.kernel
+    def total():
+        for i in x:
+            loss[None] += x[i]
+
+    for p in (0, 1, 0):
+        with ds.Tape(loss, in_place="save"):
+            step(2, -2, p)
+            pair(p)
+            total()
+        want = np.ones(64)
+        want[4 * p : 4 * p + 2] -= 1.0
+        want[[8 * p, 8 * p + 2]] += 1.0
+        assert x.grad.to_numpy().tolist() == want.tolist()
+
+
 @pytest.mark.parametrize("whole", ["fill", "launch"])
 def test_a_row_that_is_written_and_then_the_whole(cpu, whole):
     """The row is saved before its own write; the write of all elements after that does not make it stale."""

@@ -183,6 +183,8 @@ def verdict(text, seed, in_place):
         tape.backward()
         return _compare("replay", text, space, 1, random) or "right"
     except AutodiffError as error:
+        if in_place == "save" and "has changed it since" in str(error):
+            return f"main({q}) is not saved: {error}"
         return f"main({q}) is refused anew: {error}" if q in accepted else "refused"
     except DiffsimError:
         return "invalid"

@@ -189,11 +189,10 @@ def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: ob
     if place is not None:
         rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
         return [
-            f"{v}.latest = $now",
             f"$part = {place}",
             # A row out of bounds is skipped by the kernel (or fails its check): there is nothing to stamp.
             f"if 0 <= $part < {len(versions.rows)}:",
-            f"    {rows}[$part] = $now",
+            f"    {v}.latest = {rows}[$part] = $now",
             f"    {writers}[$part] = {number}",
             *more,
         ]

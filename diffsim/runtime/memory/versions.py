@@ -153,6 +153,9 @@ class Versions:
 
     def written(self, row: int | None, now: int, writer: Any) -> None:
         """Note a write within a row (None: anywhere) at this reading of the clock."""
+        # A kernel may be asked for rows that there are none of, which it skips.
+        if not self.has_row(row):
+            return
         # `latest` bounds all others from above, so that one comparison answers most questions.
         self.latest = now
         self.dirty = True
@@ -179,9 +182,11 @@ class Versions:
         self, place: tuple[int, int, int], stride: int, size: int, now: int, writer: Any
     ) -> None:
         """Note a write within some indices of an axis, and make rows as `divide` does."""
-        self.divide(place, stride, size)
         axis, first, last = place
-        known = self.axis == axis and first <= last
+        if first > last:  # of a launch whose loop is empty
+            return
+        self.divide(place, stride, size)
+        known = self.axis == axis
         self.written(self.row_within(first, last) if known else None, now, writer)
 
     def filled(self, now: int, writer: Any, *, dirty: bool) -> None:
@@ -229,7 +234,6 @@ class Versions:
         self.cuts[elements] = cut
 
     def _set_row(self, row: int, now: int, writer: int) -> None:
-        # A kernel may be asked for rows that there are none of, which it skips.
         if 0 <= row < len(self.rows):
             self.rows[row], self.writers[row] = now, writer
 
@@ -279,11 +283,15 @@ class Versions:
 
     def changed(self, row: int | None, since: int) -> bool:
         """Return whether the row (None: any of them) was written after that reading of the clock."""
-        # Not confined to a row, so any newer write counts.
         if row is None:
-            return self.latest > since
+            # Rows that were written since may have got their earlier values back, one by one, which `latest`
+            # does not know.
+            return self.latest > since and (self.whole > since or self._any_row_since(since))
         # The row was written itself, or by a write of the whole.
         return self.whole > since or self.row(row) > since
+
+    def _any_row_since(self, since: int) -> bool:
+        return bool((np.asarray(self.rows) > since).any())
 
     def rewritten(self, row: int | None, since: int, start: int) -> bool:
         """Return whether everything written after `since` was rewritten after `start`."""
