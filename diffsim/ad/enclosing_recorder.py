@@ -93,6 +93,7 @@ class RolloutSummary:
         held_bytes: the memory of what it holds until its backward pass.
         refused: why its first step has no gradient.
         rerun: runs it in a replay; None: replays are refused.
+        steps: what its steps do to float fields without gradient.
     """
 
     def __init__(
@@ -108,8 +109,10 @@ class RolloutSummary:
         name: str = "checkpointed rollout",
         is_opaque: bool = False,
         rerun: Rerun | None = None,
+        steps: Sequence[Sequence[Entry]] = (),
     ) -> None:
         self.refused = refused
+        self.steps = steps
         self.rerun = rerun
         self.name = name
         self.is_opaque = is_opaque

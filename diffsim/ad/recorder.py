@@ -469,6 +469,7 @@ class TapeRecorder(EnclosingRecorder):
                 is_opaque=rollout.is_opaque,
                 rerun=rollout.rerun,
                 held=rollout.held_bytes,
+                steps=rollout.steps,
             )
         )
 

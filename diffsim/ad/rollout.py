@@ -177,6 +177,7 @@ class Rollout:
         finally:
             if session.tape is recorder:
                 session.tape = before
+        recorder.chains.next_step()
         # Where tapes come and go, waiting memory would be more than the budget.
         self._holds_all = len(self.held.tapes) == self.n and self.budget.schedule == "mixed"
         self.written = list(recorder.written)
@@ -190,7 +191,16 @@ class Rollout:
         held = self.held.used + self.notes.bytes
         alive, refused = recorder.alive, self.refused
         outer.rolled_out(
-            RolloutSummary(self.backward, self.run_all_again, read, written, alive, held, refused)
+            RolloutSummary(
+                self.backward,
+                self.run_all_again,
+                read,
+                written,
+                alive,
+                held,
+                refused,
+                steps=recorder.chains.steps,
+            )
         )
 
     def _run_first(self, runs: FirstRuns) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.checks.step_chains import StepChains
 from diffsim.ad.enclosing_recorder import EnclosingRecorder, RolloutSummary
 from diffsim.ad.record.elements import Box, Index, read_elements
 from diffsim.ad.record.entry import Entry
@@ -93,6 +94,7 @@ class CarryRecorder(NullRecorder):
     Attributes:
         written: fields that are not in the state and that steps write.
         inputs: what steps read and neither the state nor the steps provide, with the first to read it.
+        chains: what they do to float fields without gradient.
         set_grads: the gradients that they write, and where; `seeded_grads`: those set to other than 0.
     """
 
@@ -109,6 +111,7 @@ class CarryRecorder(NullRecorder):
         self.fresh: set[Box] = set()
         self.set_grads: dict[Field, Span | None] = {}
         self.seeded_grads: dict[Field, Span | None] = {}
+        self.chains = StepChains()
         self.intercepts = outer.intercepts
 
     def missing(self, f: Field, span: Span | None) -> AutodiffError:
@@ -120,6 +123,7 @@ class CarryRecorder(NullRecorder):
         # Fields that are written again in every step carry nothing over, but only if all that is read
         # was written before in the same step: `fresh` begins empty each time.
         self.fresh = set()
+        self.chains.next_step()
         self.trace = StepTrace()
         self.record = self.trace.record  # values that are returned in it belong to this step alone
         self.traces = [t for t in (self.trace, self.outer.trace) if t is not None]
@@ -149,6 +153,7 @@ class CarryRecorder(NullRecorder):
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         for trace in self.traces:
             trace.launched(special, args, now, seed)
+        self.chains.launched(special, args, now, seed)
         # Reads before writes: a launch that reads and writes a field reads what was there before it.
         for a in special.accesses.exposed_reads:
             self._read(special.box(a, args), a.stmt.span)
@@ -212,6 +217,7 @@ class CarryRecorder(NullRecorder):
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         for trace in self.traces:
             trace.wrote(field, index, value)
+        self.chains.wrote(field, index, value)
         if isinstance(value, Field):
             self._read((value, None), Span.of_caller())
         if field.is_grad:
@@ -242,6 +248,7 @@ class CarryRecorder(NullRecorder):
         self._read((source, None), Span.of_caller())
         for trace in self.traces:
             trace.copied(target, source, to, at)
+        self.chains.copied(target, source, to, at)
         if target.is_grad:
             self._writes_gradient(target, Span.of_caller(), seeds=True)
         self._written_whole(target, to)

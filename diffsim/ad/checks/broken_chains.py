@@ -21,7 +21,10 @@ from diffsim.runtime.session import session
 from diffsim.runtime.variable_names import name_in_launch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diffsim.ad.record.entries import Copied, Launched, Wrote
+    from diffsim.ad.record.entry import Entry
     from diffsim.ad.record.record import Record
     from diffsim.runtime.kernels.specialization import Specialization
 
@@ -142,6 +145,18 @@ class _Search:
                 self.broken[key(target)] = Loss(target, entry.span, False)
             elif entry.to is None:
                 self.broken.pop(key(target), None)
+
+    def ran(self, steps: Sequence[Sequence[Entry]]) -> None:
+        """Follow values through the steps of a rollout, nearly all of which are one object."""
+        settled: set[tuple[int, frozenset[int]]] = set()
+        for step in steps:
+            before = frozenset(self.broken)
+            if (id(step), before) in settled:
+                continue
+            for entry in step:
+                entry.follow(self)
+            if self.broken.keys() == before:
+                settled.add((id(step), before))
 
     def find(self, f: Any) -> Loss | None:
         """Return where an active value was lost in a memory, also through another view of it."""

@@ -152,6 +152,8 @@ class ChainSearch(Protocol):
 
     def wrote(self, entry: Wrote) -> None: ...
 
+    def ran(self, steps: Sequence[Sequence[Entry]]) -> None: ...
+
 
 class Entry:
     """One step of a recorded program.

@@ -28,7 +28,8 @@ class Replaced(Entry):
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
     the program that made it; `by_user` says whether the user wrote the function, `name` what it stands for,
     `is_opaque` whether its dependences are known by fields alone. `rerun` does it once more in a replay
-    (None: a replay is refused), `held` is the memory that a rollout keeps for its adjoint.
+    (None: a replay is refused), `held` is the memory that a rollout keeps for its adjoint, and `steps` what
+    its steps do to float fields without gradient.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Replaced(Entry):
         "refused",
         "rerun",
         "span",
+        "steps",
         "written",
     )
 
@@ -58,7 +60,9 @@ class Replaced(Entry):
         is_opaque: bool | None = None,
         rerun: Rerun | None = None,
         held: int = 0,
+        steps: Sequence[Sequence[Entry]] = (),
     ) -> None:
+        self.steps = steps
         self.name = name
         self.rerun = rerun
         self.held = held
@@ -129,3 +133,5 @@ class Replaced(Entry):
         for e in flat(self.inside):
             if isinstance(e, Launched) and e.undetached is not None:
                 search.launched_inside(e, e.undetached)
+        if self.steps:
+            search.ran(self.steps)
