@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends.cpu import codegen
+from diffsim.backends.cpu import codegen, outline
 from tests.support.source import make
 
 
@@ -26,7 +26,7 @@ def chain(k):
 
 
 def parts(kernel):
-    return len(re.findall(r"define internal i1 @part", kernel.llvm()))
+    return len(re.findall(r"define internal i1 @launch_part", kernel.llvm()))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -35,8 +35,12 @@ def test_tasks_are_launched_sixteen_at_a_time(threads):
     assert [parts(chain(k)[1]) for k in (1, 16, 17, 40)] == [0, 0, 2, 3]
 
 
-def test_values_and_gradients_of_a_chain():
-    ds.init(arch=ds.cpu)
+@pytest.mark.parametrize("longest", [outline._LONGEST, 3])
+def test_values_and_gradients_of_a_chain(monkeypatch, longest):
+    # Long blocks are in parts, too, which have names of their own.
+    monkeypatch.setattr(outline, "_LONGEST", longest)
+    monkeypatch.setattr(outline, "_PART", min(longest, outline._PART))
+    ds.init(arch=ds.cpu, offline_cache=False)
     k = 20
     x, run = chain(k)
     rows, slopes = np.zeros((k + 1, 9)), np.zeros((k + 1, 9))

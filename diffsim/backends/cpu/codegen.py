@@ -239,12 +239,12 @@ def _part(module: Module, n: int, tasks: list[int]) -> list[str]:
     body = FunctionLowering(module, lines)
     _launch_tasks(body, tasks)
     lines = ["  ret i1 true" if line == "  ret void" else line for line in lines]
-    head = f"define internal i1 @part{n}(ptr noalias nocapture %params) noinline #1 {{"
+    head = f"define internal i1 @launch_part{n}(ptr noalias nocapture %params) noinline #1 {{"
     return [head, "entry:", *lines, "  ret i1 false", "}"]
 
 
 def _call_part(body: FunctionLowering, n: int) -> None:
-    stopped = body.assign(f"call i1 @part{n}(ptr %params)")
+    stopped = body.assign(f"call i1 @launch_part{n}(ptr %params)")
     stop, go = body.new_label("stop"), body.new_label("go")
     body.emit(f"br i1 {stopped}, label %{stop}, label %{go}")
     body.start_block(stop)
