@@ -10,6 +10,7 @@ chunks: sums do not depend on which thread was faster.
 from __future__ import annotations
 
 from diffsim.backends.cpu import (
+    inlining,
     packed_copies,
     private_copies,
     rows,
@@ -96,7 +97,8 @@ def lower(
             text.append(f"define internal void @behind{k - 1}({_ARGUMENTS}) #0 {{")
             text += trailing_task.chunk(module, k - 1)
     module.open_domain()
-    text += _launch(module)
+    launch = _launch(module)
+    text = [*inlining.inline_first(text, launch), *launch]
     head = sorted(module.declared.values())
     # Refused here, where the kernel's line is known: the loader could name the missing symbol only.
     plain = [n for n in module.math if n not in MATH and n.removesuffix("f") not in MATH]
