@@ -65,6 +65,8 @@ def lower(body: FunctionLowering, block: Block) -> bool:
         return False
     if any(isinstance(s, (Check, Alloca)) for s in statements(block)):
         return False
+    if isinstance(body, SimdValues) and not body.may_be_cut:
+        return False
     _Cut(body, block).lower()
     return True
 

@@ -66,6 +66,8 @@ class AppendingLowering(FunctionLowering):
 class _Iterations(SimdLowering):
     """Lowers iterations of such a loop as lanes."""
 
+    may_be_cut = False  # counters are on the stack of this function
+
     def __init__(
         self,
         module: Module,

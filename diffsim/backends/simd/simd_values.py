@@ -49,6 +49,9 @@ class SimdValues(FunctionLowering):
     `jit`: the compiler it is written for, which knows the vector registers and functions.
     """
 
+    may_be_cut = True
+    """Whether long blocks may become functions of their own."""
+
     def __init__(self, module: Module, lines: list[str], task: Task, lanes: int, jit: Jit) -> None:
         super().__init__(module, lines)
         self.lanes = lanes
