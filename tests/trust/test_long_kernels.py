@@ -4,6 +4,7 @@ import cProfile
 import importlib.util
 import itertools
 
+import numpy as np
 import pytest
 
 import diffsim as ds
@@ -72,3 +73,32 @@ def test_calls_in_proportion_to_length(tmp_path, kind):
     counts = [_calls(tmp_path, kind, steps) for steps in (6, 12, 24)]
     first, second = (b - a for a, b in itertools.pairwise(counts))
     assert second < 2.2 * first  # 2 in proportion, 4 if it grows as the square
+
+
+def test_a_sum_that_many_branches_carry():
+    """LLVM writes out 144 of them, and its vectorizer took minutes for the sum that goes through all."""
+    ds.init(offline_cache=False, default_fp=ds.f64, cpu_max_num_threads=1)
+    w, x = ds.field(ds.f64, (3, 8, 3, 2)), ds.field(ds.f64, (8, 3, 8))
+    v, y = ds.field(ds.f64, 2), ds.field(ds.f64, (3, 8, 2))
+
+    @ds.kernel
+    def convolve():
+        for o, i, j in ds.ndrange(2, 3, (1, 8)):
+            s = v[o]
+            for b in ds.static(range(3)):
+                for c in range(8):
+                    for a in ds.static(range(3)):
+                        k, l = (i + 2 * a - 10) % 3, (j + 2 * b + 7) % 8
+                        if 0 <= k < 3 and 0 <= l < 8:
+                            f = v[o]
+                            if f != 0:
+                                s += 1
+                            else:
+                                s += f * w[a, c, b, o] * x[c, k, l] + 2
+            y[i, j, o] = s
+
+    v.from_numpy(np.array([0.0, 0.5]))
+    convolve()
+    want = np.zeros((3, 8, 2))
+    want[:, 1:] = [144.0, 72.5]
+    assert (y.to_numpy() == want).all()

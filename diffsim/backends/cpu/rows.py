@@ -15,12 +15,18 @@ from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lanes import accumulate, bound, enter_lane, identity, point, sizes_of
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
-from diffsim.ir.nodes import Block, Task, Value
+from diffsim.ir.nodes import Block, Const, For, If, Task, Value
 from diffsim.ir.schedules import AlignedRows
 from diffsim.ir.simple_tasks import box_sizes, is_one_row
-from diffsim.ir.traversal import statements
+from diffsim.ir.traversal import blocks, statements
 
 _LARGE, _LONG_BODY = 1000, 60  # how many times as large as a rim the box is; statements
+_MOST_BRANCHES = 100
+"""Branches in loops that LLVM writes out before its vectorizer looks at a lane.
+
+What it asks of a sum that goes through all of them can take twice as long for each few branches more: 3 s for
+126, minutes for 144.
+"""
 
 
 def emit_lanes(body: FunctionLowering, k: int, task: Task, work: int) -> list[str]:
@@ -138,7 +144,8 @@ def _inner(
     advanced = body.assign(f"add nsw i64 {k}, 1")
     latch = body.label
     few = _gain_no_vectors(body.module, number, task)
-    hint = body.module.as_scalars(calls, always=few)
+    slow = _written_out_branches(task.body) > _MOST_BRANCHES
+    hint = body.module.as_scalars(calls, slow=slow, always=few)
     if not hint and aligned is not None and has_branches(task):
         hint = body.module.as_vectors_first()
     body.emit(f"br label %{head}{hint}")
@@ -207,3 +214,17 @@ def _gains_no_vectors(task: Task, most: int) -> bool:
         return True
     is_small = math.prod(sizes) * _LARGE <= most
     return is_small and sum(1 for _ in statements(task.body)) >= _LONG_BODY
+
+
+def _written_out_branches(block: Block) -> int:
+    """Return the branches in loops of constant length, each as often as these are run."""
+    found = 0
+    for s in block.stmts:
+        if isinstance(s, For) and isinstance(s.lo, Const) and isinstance(s.hi, Const):
+            inside = sum(isinstance(x, If) for x in statements(s.body))
+            found += max(0, int(s.hi.value) - int(s.lo.value)) * max(
+                inside, _written_out_branches(s.body)
+            )
+        else:
+            found += sum(_written_out_branches(b) for b in blocks(s))
+    return found

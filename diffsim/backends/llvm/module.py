@@ -121,16 +121,19 @@ class Module:
             domain[key] = self.new_nodes(3)
         return f", !alias.scope !{domain[key]}, !noalias !{domain[key] + 1}"
 
-    def as_scalars(self, calls_before: int | None = None, *, always: bool = False) -> str:
+    def as_scalars(
+        self, calls_before: int | None = None, *, slow: bool = False, always: bool = False
+    ) -> str:
         """Return metadata for the back edge of a loop that should not become vectors, if it is one.
 
         Those are the ones since whose beginning there were more calls of functions without vector forms.
 
         LLVM would call such a function for each element of a vector, which gains nothing, and its two
         cost estimates differ where one call takes the result of another: an assertion then ends the process.
-        `always`: whether it is one in any case, of few iterations, and so not unrolled either.
+        `slow`: whether LLVM would take too long. `always`: whether it is one in any case, of few iterations,
+        and so not unrolled either.
         """
-        if calls_before in (None, self.scalar_calls) and not always:
+        if calls_before in (None, self.scalar_calls) and not (slow or always):
             return ""
         k = self.new_nodes()
         self.loops[k] = "!2, !4" if always else "!2"
