@@ -26,7 +26,7 @@ from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.kept.branches import keep_for_later_branches
 from diffsim.passes.kept.sweeps import keep_for_sweeps_back
 from diffsim.passes.kept.tables import keep_in_tables
-from diffsim.passes.neighbours.interiors import split_interiors
+from diffsim.passes.neighbours.interiors import split_guarded_updates, split_interiors
 from diffsim.passes.neighbours.materialized_values import materialize_values
 from diffsim.passes.neighbours.scatter_to_gather import scatter_to_gather
 from diffsim.passes.neighbours.torus_gathers import gather_on_torus
@@ -66,15 +66,14 @@ def _gather(
         kernel = materialize_values(mirror_windows(relative_windows(kernel)))
         kernel, torus = gather_on_torus(kernel, spare=spare, has_masks=has_masks)
     kernel, rims = split_interiors(kernel, only_updates=is_gpu, has_masks=has_masks, done=torus)
-    return eliminate_dead_code(
-        scatter_to_gather(
-            kernel,
-            allow_lag=not is_gpu,
-            colors=not is_gpu,
-            rims=rims | torus,
-            spare=spare,
-        )
+    kernel = scatter_to_gather(
+        kernel,
+        allow_lag=not is_gpu,
+        colors=not is_gpu,
+        rims=rims | torus,
+        spare=spare,
     )
+    return eliminate_dead_code(kernel if is_gpu else split_guarded_updates(kernel))
 
 
 def _keep(kernel: Kernel) -> Kernel:

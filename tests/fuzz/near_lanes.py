@@ -54,7 +54,7 @@ class Maker:
 
     def text(self):
         if self.r.random() < 0.3:
-            loops = self.rows()
+            loops = self.faces() if self.r.random() < 0.3 else self.rows()
         else:
             loops = [line for _ in range(self.r.choice([1, 1, 2])) for line in self.loop()]
         return "@ds.kernel\ndef run(n: ds.i32, lo: ds.i32, hi: ds.i32):\n" + "\n".join(loops) + "\n"
@@ -135,6 +135,33 @@ class Maker:
             lines.append(f"    {guard}{'; '.join(updates)}")
             if not own and r.random() < 0.1:
                 lines.append(f"    {self.update()}".replace("k", "1"))
+        return ["    " + line.replace("+ -", "- ") for line in lines]
+
+    def faces(self):
+        """Lanes inside of faces add to elements around theirs, those at faces to other ones."""
+        r = self.r
+        lo, hi = r.choice([("3", "30"), ("3", "30"), ("lo", "hi"), ("4", "n + 30")])
+        end = r.choice(["37", "67", "29", "n + 30"])
+        rows = [r.choice([f"i > {lo}", f"i != {lo}", f"{lo} + 2 <= i"]), f"i < {hi} - 1"]
+        tests = r.choice([rows, [], rows[:1]]) + r.choice([["j > 2", f"j < {end} - 2"], ["j >= 4"]])
+        more = r.choice(["", "", "", "", " and y[i, j] > 0", " and j != 9"])
+        places = [f"x[i + {r.randint(-1, 1)}, j + {r.randint(-1, 1)}]" for _ in range(4)]
+        updates = [f"{p} += {r.choice(['a', '-a', '2 * a'])}" for p in places]
+        # A lane loads what it has changed, or divides: no neighbour computes that again.
+        own = r.choice(["w[i, j] = 2 * y[i, j]; a -= w[i, j]", "a = a / q / q / q / q / q"])
+        lines = [
+            f"for i, j in ds.ndrange(({lo}, {hi}), (2, {end})):",
+            f"    if {' and '.join(tests)}{more}:",
+            "        q = 1.0 if y[i, j + 1] > 0 else 2.0",
+            f"        a = 32 * (y[i, j + 1] - {r.choice(['w[i, j]', '1.0'])})",
+            f"        {own}",
+            f"        {'; '.join(updates)}",
+        ]
+        if r.random() < 0.7:
+            lines.append(
+                f"    else: {r.choice(['z[i, j] += 2', 'w[i, j] = 5 * y[i, j]', updates[0]])}"
+            )
+            lines[-1] = lines[-1].replace("a", "3") if lines[-1].endswith("a") else lines[-1]
         return ["    " + line.replace("+ -", "- ") for line in lines]
 
     def pick_store(self):

@@ -10,8 +10,14 @@ from diffsim.ir.traversal import statements
 from diffsim.ir.verifier import verify
 from diffsim.passes import pipeline
 from diffsim.passes.analysis.affine import number
-from diffsim.passes.neighbours.interiors import _between, _changes, split_interiors
+from diffsim.passes.neighbours.interiors import (
+    _between,
+    _changes,
+    split_guarded_updates,
+    split_interiors,
+)
 from diffsim.passes.neighbours.scatter_to_gather import scatter_to_gather
+from tests.support.gradients import check_along
 from tests.support.source import make
 
 H, W = 20, 24
@@ -342,3 +348,98 @@ def test_rows_at_faces_have_no_ends(fields):
     split, rims = split_interiors(ir)
     boxes = {tuple(v.value for v in t.bounds.yields) for t in split.tasks if t in rims}
     assert boxes == {(H - 1, H, 1, W), (0, H, 0, 1)}
+
+
+INSIDE = """
+@ds.kernel
+def kernel():
+    for i, j in x:
+        if {test}:
+            w[i, j] = 2.0 * y[i, j]
+            a = ds.sin(w[i, j])
+            {updates}
+        else:
+            {other}
+"""
+AROUND = "x[i + 1, j] += a; x[i - 1, j] -= a; x[i, j + 1] += 2 * a"
+FACES = "0 < i < H - 1 and 2 <= j and j < W - 1"
+
+
+def guarded(cpu, *, test=FACES, updates=AROUND, other="x[i, j] += y[i, j]", text=INSIDE):
+    x, y, w = (ds.field(ds.f64, shape=(H, W), needs_grad=True) for _ in range(3))
+    space = dict(ds=ds, H=H, W=W, x=x, y=y, w=w)
+    make(text.format(test=test, updates=updates, other=other), space)
+    return space["kernel"]
+
+
+def test_lanes_inside_of_a_branch_have_a_box_of_their_own(cpu):
+    """They update rows at once there. At the faces nothing is left of the branch."""
+    ir = guarded(cpu)._only(()).ir
+    assert scatter_to_gather(ir) is not ir
+    assert len(scatter_to_gather(ir).tasks) == 1  # what a lane has stored before is in what it adds
+    split = split_guarded_updates(ir)
+    verify(split, "split_guarded_updates")
+    assert len(split.tasks) == 5
+    assert not any(isinstance(s, If) for t in split.tasks for s in statements(t.body))
+    expected, found = run(ir), run(split)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        dict(updates="x[i, j] += a; x[i, j] += 2 * a"),  # of one element
+        dict(other=AROUND.replace("a", "3.0")),  # at the faces, too
+        dict(test=FACES + " and y[i, j] > 0.5"),  # not all of the box
+        dict(updates=f"{AROUND}; w[i, j] = ds.atomic_add(y[0, 0], a)"),  # lanes have an order then
+        dict(test="5 < i < H - 1"),  # far from a face
+    ],
+)
+def test_other_branches_stay(cpu, what):
+    ir = guarded(cpu, **what)._only(()).ir
+    assert split_guarded_updates(ir) is ir
+
+
+def test_lanes_that_trail_others_stay(cpu):
+    ir = guarded(cpu)._only(()).ir
+    (task,) = ir.tasks
+    trailing = ir.replace(tasks=(task, task.replace(lag=1)))
+    assert split_guarded_updates(trailing) is trailing
+    behind = ir.replace(tasks=(task.replace(lag=1), task))
+    assert [t.lag for t in split_guarded_updates(behind).tasks] == [1] + [None] * 5
+
+
+def test_the_gradient_of_velocities_that_are_read_back(cpu):
+    """The adjoint adds to the gradient of v before it loads it, so it cannot gather, but is split."""
+    n = 20
+    x, v = (ds.Vector.field(2, ds.f64, shape=(3, n, n), needs_grad=True) for _ in range(2))
+    k = ds.field(ds.f64, shape=(n, n), needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32):
+        for i, j in k:
+            if 0 < i < n - 1 and 0 < j < n - 1:
+                around = x[t, i + 1, j] + x[t, i - 1, j] + x[t, i, j + 1] + x[t, i, j - 1]
+                v[t + 1, i, j] = v[t, i, j] + k[i, j] * (around - 4 * x[t, i, j])
+                x[t + 1, i, j] = x[t, i, j] + 0.1 * v[t + 1, i, j]
+            else:
+                x[t + 1, i, j] = x[t, i, j]
+
+    @ds.kernel
+    def measure():
+        for i, j in k:
+            loss[None] += x[2, i, j].norm_sqr() + x[2, i, j].x * v[2, i, j].y
+
+    def run_all():
+        step(0)
+        step(1)
+        measure()
+
+    x.from_numpy(np.random.default_rng(0).standard_normal((3, n, n, 2)))
+    v.from_numpy(np.random.default_rng(1).standard_normal((3, n, n, 2)))
+    k.from_numpy(np.random.default_rng(2).uniform(0.5, 1, (n, n)))
+    lowered = pipeline.run(step._only((0,)).derivative.ir, pipeline.LOWER, "scatter_to_gather")
+    assert len(lowered.tasks) == 5
+    check_along(run_all, loss, [x, v, k])

@@ -32,6 +32,7 @@ from diffsim.ir.nodes import (
     Kernel,
     Let,
     Load,
+    Mem,
     Print,
     Stmt,
     Store,
@@ -42,10 +43,12 @@ from diffsim.ir.simple_tasks import short_row
 from diffsim.ir.traversal import statements
 from diffsim.passes.analysis.affine import (
     Definitions,
+    Element,
     Offset,
     Range,
     Ranges,
     distance,
+    element_of,
     faces_of,
     is_face,
     less,
@@ -92,6 +95,32 @@ def split_interiors(
     rims = frozenset(t for _, *others in parts for t in others)
     tasks = tuple(t for found in parts for t in found)
     return kernel.replace(tasks=tasks) if rims else kernel, rims
+
+
+def split_guarded_updates(kernel: Kernel) -> Kernel:
+    """Return the kernel with a box of its own for lanes that all pass a branch which updates neighbours.
+
+    Lanes side by side update rows at once, but in branches each update is made for itself. For tasks whose
+    updates were not gathered. Only where no lane at a face updates neighbours: that is hardly more code.
+    """
+    tasks: list[Task] = []
+    for k, task in enumerate(kernel.tasks):
+        # Lanes that trail others (`Task.lag`) do so by their places in one box.
+        trails = any(t.lag is not None for t in kernel.tasks[k : k + 2])
+        tasks += [task] if trails else _inside_of_branches(task)
+    return kernel.replace(tasks=tuple(tasks)) if len(tasks) > len(kernel.tasks) else kernel
+
+
+def _inside_of_branches(task: Task) -> list[Task]:
+    """Return the task itself, or the box whose lanes update neighbours, and its rims."""
+    whole = _box(task) if _updates_in_branches(task) else None
+    if whole is None or not _may_be_split(task):
+        return [task]
+    inside, first = _interior(task, whole)
+    if inside == whole or _updates_in_branches(first):
+        return [task]
+    rims = list(_rims(task, whole, inside))
+    return [task] if any(map(_updates_neighbours, rims)) else [first, *rims]
 
 
 def parts_of(task: Task, *, only_updates: bool = False, guards: bool) -> list[Task]:
@@ -294,6 +323,27 @@ def _guarded_loads(task: Task, *, every: bool) -> int:
     sides = (b for s in found if isinstance(s, If) for b in (s.then, s.orelse))
     loads = [s for b in sides for s in b.stmts if isinstance(s, Load)]
     return sum(every or bool(s.mem.dtype.shape) for s in loads)
+
+
+def _updates_in_branches(task: Task) -> bool:
+    """Whether lanes update several elements of one memory in branches."""
+    sides = (b for s in task.body.stmts if isinstance(s, If) for b in (s.then, s.orelse))
+    return any(_several_updates(statements(b), task) for b in sides)
+
+
+def _updates_neighbours(task: Task) -> bool:
+    """Whether lanes update several elements of one memory."""
+    return _several_updates(statements(task.body), task)
+
+
+def _several_updates(inside: Iterable[Stmt], task: Task) -> bool:
+    defs, found = task_definitions(task), dict[Mem, Element]()
+    for s in inside:
+        if isinstance(s, Atomic) and s.out is None:
+            element = element_of(s.index, defs)
+            if found.setdefault(s.mem, element) != element:
+                return True
+    return False
 
 
 def _tests(task: Task) -> int:
