@@ -13,7 +13,9 @@ Ends with status 1 and the smallest programs that it could find if any gradient 
 
 import argparse
 import functools
+import os
 import sys
+import tempfile
 import time
 
 import diffsim as ds
@@ -303,6 +305,14 @@ def _as_wrong(wrong, verdict, text):
 
 def main():
     """Run the command line."""
+    # With a cache of its own: code that another run compiled under other limits would be found again.
+    with tempfile.TemporaryDirectory(prefix="diffsim-fuzz-") as folder:
+        os.environ["DIFFSIM_CACHE_DIR"] = folder
+        return search()
+
+
+def search():
+    """Do what the command line says."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz", description=__doc__.split("\n")[0]
     )

@@ -85,7 +85,7 @@ class FunctionLowering:
         self.update_logs: dict[Stmt, str] = {}
         """Updates that are logged, to be applied later, and the chunk's logs of their memory."""
         self.lengths: dict[Stmt, int] = {}
-        """The instructions of branches, as far as they were estimated."""
+        """The statements in branches, as far as a long block has counted them (`outline.py`)."""
 
     # ---- text
 
