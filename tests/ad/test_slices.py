@@ -225,8 +225,9 @@ def test_steps_that_overlap():
 
         start = numbers(24, seed=2)
         u.from_numpy(start)
-        error = refused(run, loss, GlobalDataAccessError)
-        assert error.span.line == line_of(step, "u[t * n + i]")
+        if steps != launches[1]:  # there the record tells that nothing is overwritten that was read
+            error = refused(run, loss, GlobalDataAccessError)
+            assert error.span.line == line_of(step, "u[t * n + i]")
         u.from_numpy(start)
         with ds.Tape(loss, in_place="save") as tape:
             run()

@@ -47,6 +47,7 @@ from tests.fuzz import (
     halves,
     hessians,
     launches,
+    levels,
     lookups,
     near_lanes,
     neighbours,
@@ -255,6 +256,12 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
             for how in HOWS
         ]
         return sections.make(seed), ways
+    if seed % 64 == 34:
+        ways = [
+            (f'in_place="{how}"', functools.partial(levels.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return levels.make(seed), ways
     if seed % 16 == 2:
         ways = [
             (f'in_place="{how}"', functools.partial(slices.verdict, seed=seed, in_place=how))

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.usefixtures("cpu")
 PLACES = [
     "(t + 1) * n + i", "t * n + i", "t * 4 + i", "(1 - p) * 4 + i", "p * n + 2 * i", "4 * t + 3 - i",
     "(t % 2) * 4 + i", "((t + 1) % 2) * 4", "(t * 2 + i) * 2 + j", "(t * n + i) * 2 + j", "(t - 3) // 2 + 4",
-    "2 * t", "1 - p", "n - i", "i * n", "j", "t", "3",
+    "2 * t", "1 - p", "n - i", "i * n", "j", "t", "3", "(i - 1) // 2 + 1", "i // 3 + t", "-i // 2 + 9",
+    "(2 * i + j + t) // 4", "(i + 5) >> 1", "i % 3 + n", "((i + 7) // 2 - 1) // 2", "i - i // 2",
+    "(t * i + j) // 2", "2 * t * i + t", "20 - (n * i) // 3", "(i * 1000000007) // 4 % 8",
 ]  # fmt: skip
 
 
@@ -43,6 +45,52 @@ def test_accesses_stay_within_their_slices(seed):
             for s in found[a.stmt]:
                 first, last = bounds(s, args)
                 assert first <= a.element[s.axis] <= last
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_of_indices_stay_on_their_diagonals(seed):
+    random = Random(seed)
+    u, w = (ds.field(ds.f32, shape=shape) for shape in ((16, 16), (8, 8, 8)))
+    pairs = ["i, t - i + 6", "i + 1, t - i + 6", "t + i, n + i", "i, j", "i // 2 + j, 9 - i // 2"]
+    threes = ["i, j, 7 - i - j", "i, 5 - i, t", "j, i, j + 1", "i, i + j, 6 - j"]
+    lines = [f"            u[{random.choice(pairs)}] = w[{random.choice(threes)}]\n" for _ in "ab"]
+    kernel = ir_of(
+        "    for i in range(p, n):\n        for j in range(2):\n" + "".join(lines),
+        params="t: ds.i32, n: ds.i32, p: ds.i32",
+        u=u,
+        w=w,
+    )
+    found = {a.stmt: a.diagonals for a in (*reads(kernel), *writes(kernel))}
+    assert any(found.values())
+    for t, n, p in itertools.product((0, 3), (0, 2, 4), (0, 1)):
+        args = dict(zip(kernel.args, (t, n, p), strict=True))
+        for a in trace(kernel, t, n, p).accesses:
+            for d in found[a.stmt]:
+                first, last = bounds(d, args)
+                total = sum(sign * k for sign, k in zip(d.signs, a.element, strict=True))
+                assert first <= total <= last
+
+
+@pytest.mark.parametrize(
+    ("index", "ends"),
+    [
+        ("(i - 1) // 2", {(0, 1): (-1, -1), (3, 7): (1, 2), (-4, -1): (-3, -2)}),
+        ("i >> 2", {(5, 9): (1, 2), (-3, 2): (-1, 0)}),
+        ("t * i", {(0, 4): (0, 9), (-2, 3): (-6, 6)}),  # t is 3
+        ("-t * i + 1", {(0, 4): (-8, 1)}),
+        ("i % 6", {(0, 2): (0, 5)}),
+        # The dividend may wrap around: any quotient.
+        ("(i * 1000000) // 65536", {(0, 5): (0, 61), (0, 2149): (-32768, 32767)}),
+        (
+            "(i - 2147483647) // 2",
+            {(0, 5): (-1073741824, -1073741822), (-9, 1): (-1073741824, 1073741823)},
+        ),
+    ],
+)
+def test_ends_of_what_lanes_divide(index, ends):
+    s = slice_of(index, "n, p", shape=1 << 20)
+    for (n, p), expected in ends.items():
+        assert tuple(bounds(s, {v: {"n": n, "p": p, "t": 3}[v.hint] for v in s.leaves})) == expected
 
 
 def slice_of(index, loop="n", shape=64):

@@ -50,10 +50,11 @@ class Record(Sequence[Entry]):
         is_plain: whether all of it are plain launches.
         takes_fields: whether some of these are given fields.
         is_gapless: whether nothing but its entries made the clock tick since, as far as was looked (`close`).
+        has_allowed: whether it has allowed an adjoint that versions refuse (`recorded_writes.py`).
     """
 
     # As they are in nearly all records; a tape makes one in each turn of a loop.
-    seeded = declares_constants = is_gapless = False
+    seeded = declares_constants = is_gapless = has_allowed = False
     reads: Sequence[Provenance] = ()
     is_plain = True
     takes_fields = False

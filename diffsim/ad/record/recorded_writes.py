@@ -12,11 +12,14 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from diffsim.ad.record.entries import Launched, Wrote
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.record import Record
 from diffsim.errors import GlobalDataAccessError
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.access_summary import Side
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.access_summary import Extent
     from diffsim.runtime.kernels.derivative import Derivative
 
-Axes = tuple[int, ...]
+Axes = tuple[Side, ...]
 Indices = tuple[int, ...]
 
 
@@ -47,6 +50,10 @@ class RecordedWrites:
         self._last: dict[Field, dict[Axes, dict[Indices, int]]] = {}
         # By field, the axes of writes, and those of them that are compared.
         self._projected: dict[tuple[Field, Axes, Axes], dict[Indices, int]] = {}
+        # By field, the launches that wrote to it, in their order, and its last write from Python.
+        self._launches: dict[Field, list[tuple[int, Extent, tuple[Any, ...]]]] = {}
+        self._boxes: dict[Field, _Boxes] = {}
+        self._whole: dict[Field, int] = {}
         self._unknown = 0  # the last reading at which anything may have been written
         self.end = 0
         for entry in entries:
@@ -55,6 +62,7 @@ class RecordedWrites:
                 self._note_launch(entry)
             elif type(entry) is Wrote:
                 self._note(entry.field, (), ())
+                self._whole[entry.field] = self.end
             elif entry.ticks or isinstance(entry, Saved):
                 # A value that is restored is one of another time.
                 self._unknown = self.end
@@ -65,6 +73,7 @@ class RecordedWrites:
             f = extent.object_of(args)
             if isinstance(f, Field):
                 self._note(f, extent.axes, extent.indices(args))
+                self._launches.setdefault(f, []).append((self.end, extent, args))
             elif f is not None:
                 # Memory of another library may be that of any field.
                 self._unknown = self.end
@@ -98,8 +107,16 @@ class RecordedWrites:
             both = tuple(axis for axis in axes if axis in section)
             last = self._by(f, axes, both).get(tuple(section[axis] for axis in both), 0)
             if last > since:
-                return True
+                return not extent.sides or self._meets(f, extent, args, since)
         return False
+
+    def _meets(self, f: Field, extent: Extent, args: tuple[Any, ...], since: int) -> bool:
+        """Return the same, by the first and the last index of each access."""
+        boxes = self._boxes.get(f)
+        if boxes is None:
+            boxes = self._boxes[f] = _Boxes(self._launches.get(f, ()))
+        # Python's writes have no ends.
+        return self._whole.get(f, 0) > since or boxes.meet(extent, args, since)
 
     def _by(self, f: Field, axes: Axes, both: Axes) -> dict[Indices, int]:
         """Return the last writes to sections along some axes, by their indices along fewer of them."""
@@ -114,6 +131,42 @@ class RecordedWrites:
                 where = tuple(indices[k] for k in kept)
                 made[where] = max(last, made.get(where, 0))
         return made
+
+
+_FAR = 1 << 62
+
+
+class _Boxes:
+    """The writes of launches to one field: from where to where, on each side that the arguments tell.
+
+    Args:
+        writes: readings, in their order, with accesses and the arguments of their launches.
+    """
+
+    def __init__(self, writes: Sequence[tuple[int, Extent, tuple[Any, ...]]]) -> None:
+        self._readings = np.array([reading for reading, _, _ in writes], np.int64)
+        self._ends: dict[Side, np.ndarray] = {}
+        for k, (_, extent, args) in enumerate(writes):
+            found = extent.ends(args)
+            if any(first > last for first, last in found):  # of a loop without iterations
+                self._readings[k] = 0
+            for side, ends in zip(extent.sides, found, strict=True):
+                if side not in self._ends:
+                    # Where nothing is known it may be any index.
+                    self._ends[side] = np.array([[-_FAR], [_FAR]]).repeat(len(writes), 1)
+                self._ends[side][:, k] = np.clip(ends, -_FAR, _FAR)
+
+    def meet(self, extent: Extent, args: tuple[Any, ...], since: int) -> bool:
+        """Return whether a write after a reading may reach what an access does."""
+        found = self._readings > since
+        for side, (first, last) in zip(extent.sides, extent.ends(args), strict=True):
+            if first > last:
+                return False
+            ends = self._ends.get(side)
+            if ends is not None:
+                low, high = ends
+                found &= (low <= min(last, _FAR)) & (high >= max(first, -_FAR))
+        return bool(found.any())
 
 
 class RefusedLaunches:
@@ -141,7 +194,10 @@ class RefusedLaunches:
         if writes is None or self._record is None:
             return now
         base = self._record.base
-        return base + writes.end if writes.keep(of, args, now - base) else now
+        if not writes.keep(of, args, now - base):
+            return now
+        self._record.has_allowed = True
+        return base + writes.end
 
     def launch(
         self,

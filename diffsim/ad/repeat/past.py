@@ -127,7 +127,8 @@ class Past:
         copies = record.copies()
         self.copied = sum(copy.data.nbytes for copy in copies)
         self.bytes = spare.bytes + self.copied
-        self.is_native = bool(copies) or len(record) >= SHORT
+        # A native pass was judged when it was made; else the record is asked in each pass.
+        self.is_native = bool(copies) or record.has_allowed or len(record) >= SHORT
         # Into a native program fields are compiled as the last recording had them.
         self.is_plain = record.is_plain and whole and not (self.is_native and record.takes_fields)
         # What may not go: the kernels first, then what these need, each once.

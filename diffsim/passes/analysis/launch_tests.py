@@ -83,7 +83,7 @@ def _all_positive(forms: Iterable[Polynomial]) -> tuple[Polynomial, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
+class Bounds:
     """The least number is the least of the one, the greatest that of the other."""
 
     least: tuple[Polynomial, ...]
@@ -111,19 +111,21 @@ class IndexBounds:
             for s in statements(block, given=True):
                 if isinstance(s, For):
                     self._loops[s.index] = (s.lo, s.hi)
-        self._known: dict[Value, _Bounds | None] = {}
+        self._known: dict[Value, Bounds | None] = {}
 
-    def of(self, v: Value) -> _Bounds | None:
+    def of(self, v: Value) -> Bounds | None:
         """Return the bounds of a value, None if they are no polynomials."""
         if v not in self._known:
             self._known[v] = self._compute(v)
         return self._known[v]
 
-    def _compute(self, v: Value) -> _Bounds | None:
+    def _compute(self, v: Value) -> Bounds | None:
         form = self._linear(v)
-        if form is None:
-            return None
-        found: _Bounds | None = _Bounds((form.get(None, {}),), (form.get(None, {}),))
+        return None if form is None else self._of_form(form)
+
+    def _of_form(self, form: Linear) -> Bounds | None:
+        """Return the bounds of a linear form."""
+        found: Bounds | None = Bounds((form.get(None, {}),), (form.get(None, {}),))
         counts = self._counts(form)
         for loop, factor in form.items():
             if loop is not None and found is not None:
@@ -132,18 +134,18 @@ class IndexBounds:
 
     def _counts(self, form: Linear) -> set[Value]:
         """Return the ends of loops that begin at 0: positive wherever the loops' variables have a value."""
-        bounds = [self._loops[loop] for loop in form if loop is not None]
+        bounds = [self._loops[loop] for loop in form if loop in self._loops]
         return {hi for lo, hi in bounds if isinstance(lo, Const) and lo.value >= 0}
 
     def _plus(
-        self, found: _Bounds, loop: Value, factor: Polynomial, counts: set[Value]
-    ) -> _Bounds | None:
+        self, found: Bounds, loop: Value, factor: Polynomial, counts: set[Value]
+    ) -> Bounds | None:
         """Return bounds with a multiple of a loop's variable added; `counts` are positive."""
-        lo, hi = (self.of(b) for b in self._loops[loop])
-        if lo is None or hi is None:
+        ends = self._ends(loop)
+        if ends is None:
             return None
-        first = [_product(factor, p) for p in lo.least]
-        last = [_product(factor, added(p, {(): 1}, -1)) for p in hi.greatest]
+        first = [_product(factor, p) for p in ends.least]
+        last = [_product(factor, p) for p in ends.greatest]
         # Where the sign of the factor is known, so is the end of the loop at which the product is least.
         signs = {n > 0 for product, n in factor.items() if counts.issuperset(product)}
         known = len(signs) == 1 and all(map(counts.issuperset, factor))
@@ -151,8 +153,15 @@ class IndexBounds:
         low, high = (first, last) if sign > 0 else (last, first) if sign else (first + last,) * 2
         if None in low or None in high:
             return None
-        made = _Bounds(_sums(found.least, low), _sums(found.greatest, high))
+        made = Bounds(_sums(found.least, low), _sums(found.greatest, high))
         return made if max(len(made.least), len(made.greatest)) <= _MOST_BOUNDS else None
+
+    def _ends(self, loop: Value) -> Bounds | None:
+        """Return the bounds of a loop's variable."""
+        lo, hi = (self.of(b) for b in self._loops[loop])
+        if lo is None or hi is None:
+            return None
+        return Bounds(lo.least, tuple(added(p, {(): 1}, -1) for p in hi.greatest))
 
     def _linear(self, v: Value) -> Linear | None:
         """Return a value as a linear form of loop variables."""
@@ -170,14 +179,14 @@ class IndexBounds:
             kept = v.type.scalar.keeps_index(args[0].type.scalar)
             return self._linear(args[0]) if kept else None
         if name == "neg":
-            return _combined({}, self._linear(args[0]), -1)
+            return combined({}, self._linear(args[0]), -1)
         if name in ("add", "sub"):
             a, b = map(self._linear, args)
-            return _combined(a, b, 1 if name == "add" else -1)
+            return combined(a, b, 1 if name == "add" else -1)
         return _multiplied(*map(self._linear, args)) if name == "mul" else None
 
 
-def _combined(a: Linear | None, b: Linear | None, factor: int) -> Linear | None:
+def combined(a: Linear | None, b: Linear | None, factor: int) -> Linear | None:
     """Return a + factor * b."""
     if a is None or b is None:
         return None

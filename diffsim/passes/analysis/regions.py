@@ -16,7 +16,7 @@ from diffsim.ir.nodes import Arg, Atomic, Const, Kernel, Load, Mem, Store, Value
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.analysis.affine import Definitions, definitions, offset_of
 from diffsim.passes.analysis.once import once
-from diffsim.passes.analysis.slices import Slice, single, slices_of
+from diffsim.passes.analysis.slices import Diagonal, Slice, diagonals_of, single, slices_of
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ class RegionAccess:
         stmt: the statement.
         task: the number of its task.
         slices: what is known of its indices at a launch, axis by axis.
+        diagonals: and of their sums.
     """
 
     mem: Mem
@@ -51,6 +52,7 @@ class RegionAccess:
     stmt: Load | Store | Atomic
     task: int
     slices: tuple[Slice, ...]
+    diagonals: tuple[Diagonal, ...] = ()
 
     @property
     def time_slice(self) -> Slice | None:
@@ -122,11 +124,13 @@ def _accesses(
 
 def _access(kernel: Kernel, s: Load | Store | Atomic, region: Region, number: int) -> RegionAccess:
     """Return an access of the task with this number."""
-    known = {s.axis: s for s in slices_of(s.mem, s.index[: s.mem.rank], kernel.tasks[number])}
+    index, task = s.index[: s.mem.rank], kernel.tasks[number]
+    known = {s.axis: s for s in slices_of(s.mem, index, task)}
     # A row is found through components of vectors as well.
     known |= {r.axis: single(r.axis, r.argument, r.shift) for r in region}
     slices = tuple(known[axis] for axis in sorted(known))
-    return RegionAccess(s.mem, region, s, number, slices)
+    diagonals = diagonals_of(index, task) if s.mem.rank > 1 else ()
+    return RegionAccess(s.mem, region, s, number, slices, diagonals)
 
 
 @once

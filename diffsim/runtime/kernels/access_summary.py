@@ -43,6 +43,8 @@ Rows = tuple[tuple[int, int], ...]
 """Axes with a fixed index along each; empty: any element."""
 
 
+Side = int | tuple[int, ...]
+"""An axis, or the signs with which indices are added (`passes/analysis/slices.py`)."""
 Role = tuple[bool, int]
 """The role of a memory in an array argument: whether its gradient, and of how many tangents (0: no dual)."""
 
@@ -299,7 +301,7 @@ class AccessSummary:
 
     @locked_cached_property
     def read_sections(self) -> list[Extent]:
-        """One extent for each section that is read, as far as single indices tell sections apart."""
+        """One extent for each section that is read, as far as the arguments tell sections apart."""
         return list({e.section: e for e in map(self._extent, self.reads)}.values())
 
     @locked_cached_property
@@ -369,11 +371,23 @@ class Extent:
     """The region of one access, as a function of the arguments.
 
     Attributes:
-        axes: those along which it is one index in every launch.
+        axes: those along which it is one index in every launch, or sums of indices (`Diagonal.signs`).
         indices: computes these indices.
+        sides: axes and sums, of which the first and the last one are known.
+        section: a key that is equal for accesses with the same ends of these in every launch.
     """
 
-    __slots__ = ("_arguments", "_field", "_slices", "_texts", "access", "axes", "indices")
+    __slots__ = (
+        "_arguments",
+        "_field",
+        "_slices",
+        "_texts",
+        "access",
+        "axes",
+        "indices",
+        "section",
+        "sides",
+    )
 
     def __init__(self, arguments: LaunchArguments, access: RegionAccess) -> None:
         self.access = access
@@ -385,16 +399,22 @@ class Extent:
         self._slices: dict[int | None, Callable[[tuple[Any, ...]], Any]] = {
             axis: _function(text) for axis, text in self._texts.items()
         }
-        single = [s for s in access.slices if s.is_single]
-        self.axes = tuple(s.axis for s in single)
+        sides = {s.axis: (self._text(s.first), self._text(s.last)) for s in access.slices} | {
+            d.signs: (self._text(d.first), self._text(d.last)) for d in access.diagonals
+        }
+        single = {side: first for side, (first, last) in sides.items() if first == last}
+        self.axes: tuple[Side, ...] = tuple(single)
+        self.sides: tuple[Side, ...] = tuple(sides)
         self.indices: Callable[[tuple[Any, ...]], tuple[int, ...]] = _function(
-            "(" + "".join(f"{self._text(s.first)}, " for s in single) + ")"
+            "(" + "".join(f"{first}, " for first in single.values()) + ")"
         )
+        self.section: tuple[Any, ...] = (access.mem, *sides.items())
 
-    @property
-    def section(self) -> tuple[Any, ...]:
-        """A key that is equal for accesses with the same indices along the same `axes` in every launch."""
-        return self.access.mem, *((axis, self._texts[axis]) for axis in self.axes)
+    def ends(self, args: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:
+        """Return the first and the last index, or sum of indices, on each of the `sides` in a launch."""
+        texts = (f"({first}, {last}), " for _, (first, last) in self.section[1:])
+        found: tuple[tuple[int, int], ...] = _function("(" + "".join(texts) + ")")(args)
+        return found
 
     def _text(self, form: Form) -> str:
         arguments = self._arguments
@@ -478,9 +498,9 @@ def _function(text: str) -> Callable[[tuple[Any, ...]], Any]:
 def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
     """Return one access, the first, for each part of each memory."""
     # The first keeps the source line that errors show.
-    found: dict[tuple[Mem, regions.Region, tuple[Slice, ...]], RegionAccess] = {}
+    found: dict[tuple[Any, ...], RegionAccess] = {}
     for a in accesses:
-        found.setdefault((a.mem, a.region, a.slices), a)
+        found.setdefault((a.mem, a.region, a.slices, a.diagonals), a)
     return list(found.values())
 
 
