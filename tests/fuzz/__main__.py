@@ -30,6 +30,7 @@ from tests.fuzz import (
     bridges,
     by_hand,
     captured,
+    chains,
     clears,
     complex_steps,
     components,
@@ -205,6 +206,8 @@ def tries(seed, on_cuda, in_order=False, by_default=False):
     if seed % 32 == 21:
         text = tensors.make(seed)
         return text, [("tensors", functools.partial(tensors.verdict, seed=seed)), twice, stepped]
+    if seed % 128 == 101:
+        return chains.make(seed), [("chains", functools.partial(chains.verdict, seed=seed))]
     if seed % 64 == 37:
         return periods.make(seed), [("periods", functools.partial(periods.verdict, seed=seed))]
     if seed % 64 == 5:

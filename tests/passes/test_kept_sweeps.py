@@ -8,6 +8,7 @@ import pytest
 import diffsim as ds
 from diffsim.passes import pipeline
 from diffsim.passes.kept import sweeps
+from tests.fuzz import chains
 from tests.support.gradients import check, numbers
 from tests.support.source import make
 
@@ -50,6 +51,49 @@ def test_what_is_computed(fields, line, count, found):
     assert functions(fields["kernel"]) == sorted(found)
 
 
+QUOTIENTS = [
+    ("s = m[k] / (1.0 + s * s)", ["div"]),
+    ("s = q[i, k] * ds.sqrt(0.5 + s * s)", ["sqrt"]),
+    ("s = ds.sqrt(1.0 + s * s) / (m[k] + s)", ["div", "sqrt"]),
+    ("s = q[i, k] / (1.0 + m[k] * s) + s * s", ["div"]),
+    # The same in all iterations.
+    ("s = s * s * (q[i, 0] / (1.0 + m[0] * y[i]))", []),
+    # Of another element in each iteration, of its number, and of what a branch has made.
+    ("s = s * s * (1.0 / (1.5 + q[i, k]))", ["div"]),
+    ("s = s * s * (y[i] / (1.5 + k))", ["div"]),
+    (
+        "b = y[i]\n            if s > 0.3:\n                b = s\n            s *= s / (1.0 + b * b)",
+        [],
+    ),
+]
+
+
+def slow(kernel):
+    """The quotients and roots that the lowered adjoint of a kernel computes."""
+    return sorted(re.findall(r"= (div|sqrt) ", kernel.grad.ir(after="dce")))
+
+
+@pytest.mark.parametrize(("line", "kept"), QUOTIENTS)
+def test_quotients_and_roots(fields, monkeypatch, line, kept):
+    make(KERNEL.format(line=line, count="K"), fields)
+    found = slow(fields["kernel"])
+    monkeypatch.setattr(pipeline, "keep_for_sweeps_back", lambda kernel: kernel)
+    make(KERNEL.format(line=line, count="K"), fields)
+    assert sorted([*found, *kept]) == slow(fields["kernel"])
+
+
+def test_functions_come_first(fields, monkeypatch):
+    line = "s = ds.sin(q[i, k] / (1.0 + s * s))"
+    make(KERNEL.format(line=line, count="K"), fields)
+    both = slow(fields["kernel"]), functions(fields["kernel"])
+    assert both[1] == ["cos", "sin"]
+    monkeypatch.setattr(sweeps, "_MOST_KEPT", 8 * K)
+    line = "s = ds.exp(q[i, k] / (1.0 + s * s))"
+    make(KERNEL.format(line=line, count="K"), fields)
+    assert functions(fields["kernel"]) == ["exp"]
+    assert len(slow(fields["kernel"])) > len(both[0])
+
+
 @pytest.mark.parametrize(
     ("line", "count"),
     [
@@ -88,7 +132,7 @@ def arms():
             s, c = y[i], 0.2
             for k in range(K):
                 s = s * ds.cos(q[i, k]) + c * ds.sin(q[i, k])
-                c = ds.exp(-c * s) * m[k]
+                c = ds.exp(-c * s) * m[k] / ds.sqrt(1.0 + s * s)
             for k in range(K):
                 for j in range(3):
                     s = ds.sin(s + m[j]) * ds.cos(m[j + k]) + c
@@ -108,3 +152,10 @@ def test_the_same_numbers(monkeypatch):
     assert len(functions(swing)) > len(kept)
     for a, b in zip(found, check(swing, loss, *fields), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
+
+
+def test_random_chains(quick_code):
+    chains.reached.clear()
+    for seed in range(8):
+        assert chains.verdict(chains.make(seed), seed) == "right"
+    assert {"div", "sqrt", "sin"} <= set(chains.reached)

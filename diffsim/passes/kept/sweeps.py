@@ -1,8 +1,8 @@
-"""Keeps functions that a loop's forward sweep computes for its sweep backwards.
+"""Keeps functions, quotients and roots that a loop's forward sweep computes for its sweep backwards.
 
 An adjoint runs a loop forward, to save what its iterations start from, and computes each iteration again on
 the way back. What the saved values depend on is computed twice. A sine takes longer than to keep its result
-for the few iterations of a short loop:
+for the few iterations of a short loop, and so does a quotient:
 
     scratch p.saved[7]: f32                   scratch p.saved[7]: f32, c.saved[7]: f32
     for %k in 0..7 carry (%p) {               for %k in 0..7 carry (%p) {
@@ -14,6 +14,9 @@ for the few iterations of a short loop:
       %p.1 = load p.saved[%k.1]                 %c.1 = load c.saved[%k.1]
       %c.1 = cos %p.1                           ...
       ...
+
+Functions come first, as they take longest. A quotient that is the same in all iterations is left: LLVM
+computes it once.
 
 Legal as values with one number are equal (`equal_values.py`), where the indices of both loops are the same, a
 value that is loaded is the one that was saved, and so is an element of memory that the task only reads.
@@ -39,13 +42,14 @@ from diffsim.ir.nodes import (
     Value,
 )
 from diffsim.ir.op import Math
-from diffsim.ir.traversal import Rewriter, blocks, statements, task_statements
+from diffsim.ir.traversal import Rewriter, blocks, entered, outs, statements, task_statements
 from diffsim.ir.types import i64
 from diffsim.passes.forms.equal_values import ValueNumbering
 
 _MOST_KEPT = (
-    1024  # bytes of a lane: 16 lanes that run together have half of the first-level cache for them
+    4096  # bytes of a lane: 16 lanes that run together have a part of the second-level cache
 )
+_QUOTIENTS = frozenset(("div", "sqrt"))
 _Place = tuple[object, ...]
 """A memory, and the numbers of the indices of an element."""
 
@@ -60,21 +64,24 @@ def _task(task: Task) -> Task:
         return task
     found = _Search(task)
     found.block(task.body)
+    found.choose()
     return task.replace(body=_Keeping(found).block(task.body)) if found.kept else task
 
 
 class _Sweep:
-    """A loop that has run: what it has saved, and the functions that it has computed.
+    """A loop that has run: what it has saved, and what it has computed that takes long.
 
     Attributes:
         saved: the number of the value that each iteration has stored at a place.
         functions: the first operation of each number.
+        own: values that differ from iteration to iteration, as far as the body itself computes them.
     """
 
     def __init__(self, loop: For) -> None:
         self.loop = loop
         self.saved: dict[_Place, object] = {}
         self.functions: dict[object, Let] = {}
+        self.own: set[Value] = set(entered(loop))
 
 
 class _Search:
@@ -88,13 +95,24 @@ class _Search:
     def __init__(self, task: Task) -> None:
         self.kept: dict[Let, Let] = {}
         self.kept_in: dict[Let, For] = {}
-        self._left = _MOST_KEPT
+        self._again: dict[Let, tuple[For, list[Let]]] = {}
         self._values = ValueNumbering()
         self._stores: dict[Mem, list[Store | Atomic]] = {}
         for s in task_statements(task):
             if isinstance(s, (Store, Atomic)):
                 self._stores.setdefault(s.mem, []).append(s)
         self._sweeps: dict[Mem, _Sweep] = {}
+
+    def choose(self) -> None:
+        """Keep what there is room for, functions first."""
+        left = _MOST_KEPT
+        for first in sorted(self._again, key=lambda s: s.op.name in _QUOTIENTS):
+            loop, again = self._again[first]
+            size = first.out.type.scalar.bytes * _iterations(loop)
+            if size <= left:
+                left -= size
+                self.kept_in[first] = loop
+                self.kept.update(dict.fromkeys(again, first))
 
     def block(self, block: Block, sweep: _Sweep | None = None, now: _Sweep | None = None) -> None:
         """Search a block; the sweeps in it end with it.
@@ -112,6 +130,8 @@ class _Search:
             else:
                 for inner in blocks(s):
                     self.block(inner)
+            if now is not None and not isinstance(s, (Let, Load)):
+                now.own.update(outs(s))
         while len(self._sweeps) > before:
             self._sweeps.popitem()
 
@@ -152,22 +172,22 @@ class _Search:
 
     def _let(self, s: Let, sweep: _Sweep | None, now: _Sweep | None) -> None:
         number = self._values.let(s)
-        if now is None or not isinstance(s.op.lowering, Math):
+        if now is None:
+            return
+        differs = any(a in now.own for a in s.args)
+        if differs:
+            now.own.add(s.out)
+        if not isinstance(s.op.lowering, Math) and not (differs and s.op.name in _QUOTIENTS):
             return
         now.functions.setdefault(number, s)
         first = None if sweep is None else sweep.functions.get(number)
-        if sweep is None or first is None:
-            return
-        if first not in self.kept_in:
-            size = s.out.type.scalar.bytes * _iterations(sweep.loop)
-            if size > self._left:
-                return
-            self._left -= size
-            self.kept_in[first] = sweep.loop
-        self.kept[s] = first
+        if sweep is not None and first is not None:
+            self._again.setdefault(first, (sweep.loop, []))[1].append(s)
 
     def _load(self, s: Load, sweep: _Sweep | None, now: _Sweep | None) -> None:
         place = (s.mem, *map(self._values.number, s.index))
+        if now is not None and any(i in now.own for i in s.index):
+            now.own.add(s.out)
         if s.mem not in self._stores:
             self._values.computed(s.out, *place)
         elif sweep is not None and now is not None and place in sweep.saved:
