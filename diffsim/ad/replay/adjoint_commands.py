@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +36,8 @@ class AdjointCommands:
         needed: the versions of the fields that they load.
         stored: those of the fields of which they load what the launch has stored.
         asked: the launches to ask, before each run, whether their index fields allow an adjoint.
+        zeros: the versions of gradients that the program takes for 0 before the first adjoint.
+        left_out: the numbers of entries whose adjoints would add zeros for that reason.
     """
 
     def __init__(
@@ -45,7 +47,18 @@ class AdjointCommands:
         saved: dict[Saved, Part],
         program: Program | None = None,
         needed: dict[Field, Versions] | None = None,
+        may_be_set: Collection[Versions] = (),
     ) -> None:
+        """Make the program.
+
+        Args:
+            entries: the record.
+            order: of its reads and writes, which is used up.
+            saved: the versions of what tapes with in_place="save" copy, when they do.
+            program: which the commands are added to, to be saved; None: a new one.
+            needed: which the fields that the adjoints load are added to.
+            may_be_set: the versions of gradients that are not always 0 before the first adjoint.
+        """
         self.program = Program() if program is None else program
         self._entries = entries
         self._order = order
@@ -54,6 +67,11 @@ class AdjointCommands:
         self._is_to_save = program is not None
         self.put_back: list[tuple[Place, Place]] = []
         self.stored: dict[Versions, None] = {}
+        self.zeros: dict[Versions, None] = {}
+        self.left_out: set[int] = set()
+        self._may_be_set = may_be_set
+        # Whether it is known which gradients are 0: who runs a saved tape may start from any.
+        self._knows_gradients = program is None
         self._stored: dict[Derivative, list[Extent]] = {}
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
         self._put_aside = PutAside()
@@ -65,7 +83,8 @@ class AdjointCommands:
         # Going back through the entries, `_now` is the reading that each launch had in the forward
         # program.
         self._now = order.clock  # at the entry whose adjoint is being added
-        for entry in reversed(entries):
+        for self._position in range(len(entries) - 1, -1, -1):
+            entry = entries[self._position]
             entry.reverse(self)
             # Saves and scopes have no reading of their own.
             self._now -= entry.ticks
@@ -80,7 +99,7 @@ class AdjointCommands:
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
         del self._order, self._reads, self._needed, self._saved, self._put_aside, self._final
-        del self._entries, self._stored
+        del self._entries, self._stored, self._may_be_set
         self.__dict__.pop("_writes", None)
         del self._copies
 
@@ -126,6 +145,9 @@ class AdjointCommands:
         if not is_as_it_was:
             kept = self._writes.keep(special.derivative, entry.args, self._now)
             self.valid = self.valid and kept
+        if self._adds_zeros(entry):
+            self.left_out.add(self._position)
+            return
         order.tick()
         for extent in writes:
             box = extent.box(entry.args)
@@ -133,6 +155,23 @@ class AdjointCommands:
                 order.write(box, head)
         compiled = self._derivative_of(entry).executable
         self.program.launch(special, compiled, entry.args, entry.seed, self._copies)
+
+    def _adds_zeros(self, entry: Launched) -> bool:
+        """Return whether all gradients that an adjoint is linear in are 0; what tells is noted."""
+        derivative = entry.special.derivative
+        found = derivative.cotangents
+        if found is None or derivative.returns_active or not self._knows_gradients:
+            return False
+        tested = []
+        for mem in found:
+            g = entry.special.object_of(mem, entry.args)
+            if not isinstance(g, Field) or g in self._order.versions:
+                return False
+            if g.versions.dirty or g.versions in self._may_be_set:
+                return False
+            tested.append(g.versions)
+        self.zeros |= dict.fromkeys(tested)
+        return True
 
     def _derivative_of(self, entry: Launched) -> Derivative:
         """Return the derivative that loads what the launch has stored, if it is there; else the usual one."""
@@ -161,6 +200,7 @@ class AdjointCommands:
         for f in entry.fields():
             if f.adjoint is not None:
                 self._order.write((f.adjoint, None), None)
+        self._knows_gradients = False  # its kernels may add to others
         self.program.solve(functools.partial(self._in_python, entry.rerun.reverse), entry)
 
     def _in_python(self, step: Callable[[], Any]) -> None:

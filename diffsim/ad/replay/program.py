@@ -43,6 +43,9 @@ class Replay:
         written: the fields that it wrote.
 
     Attributes:
+        zeros: the versions of the gradients that the program of the adjoints takes for 0.
+        left_out: the numbers of the entries whose adjoints it therefore lacks.
+
     Raises:
         AutodiffError: it holds something that cannot be run again.
     """
@@ -65,6 +68,9 @@ class Replay:
         self._weak: list[weakref.ref[Field]] = []
         self._forward: ForwardCommands | None = None
         self._reverse: AdjointCommands | None = None
+        self.zeros: list[Versions] = []
+        self.left_out: set[int] = set()
+        self._may_be_set: dict[Versions, None] = {}  # of which that was wrong once
 
     def _use(self, entries: Record) -> None:
         self.entries = entries
@@ -278,11 +284,11 @@ class Replay:
                 )
             # Compiled at the first backward pass; a replay for its values alone needs no adjoints.
             if self._reverse is None:
-                forward = self._forward or ForwardCommands(self.entries)
-                self._forward = None  # its order is used up, also if this fails
-                self._reverse = AdjointCommands(self.entries, forward.order, forward.saved)
-                forward.forget_order()
-                self._forward = forward
+                self._reverse = self._adjoints()
+            for v in self.zeros:
+                if v.dirty:
+                    self._reverse = self._adjoints()
+                    break
             # Two questions: whether the program itself overwrites what its adjoints load (answered
             # once, from the order of reads and writes), and whether anything else has written since
             # this replay (asked each time, by field).
@@ -295,6 +301,20 @@ class Replay:
                 checks.refuse(args)
             self._reverse.run()
             return True
+
+    def _adjoints(self) -> AdjointCommands:
+        """Make the program of the adjoints, for gradients as they are and as an earlier one took them."""
+        self._may_be_set |= {v: None for v in self.zeros if v.dirty}
+        forward = self._forward
+        if forward is None or self._reverse is not None:  # whose order is used up
+            forward = ForwardCommands(self.entries)
+        self._forward = self._reverse = None  # also if this fails
+        order, saved = forward.order, forward.saved
+        made = AdjointCommands(self.entries, order, saved, may_be_set=self._may_be_set)
+        self.zeros, self.left_out = list(made.zeros), made.left_out
+        forward.forget_order()
+        self._forward = forward
+        return made
 
     def _has_changed(self, reverse: AdjointCommands) -> bool:
         """Return whether something that an adjoint needs may be other than in the last replay."""

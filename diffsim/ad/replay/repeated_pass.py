@@ -59,6 +59,9 @@ class RepeatedPass:
         made = self._packed or self._fixed is not None
         if made and not self._pack(record):
             return False
+        for v in self._replay.zeros:
+            if v.dirty:
+                return False
         self._replay.repeated(record, start, end)
         if not self._replay.backward():
             return False
@@ -100,12 +103,14 @@ class RepeatedPass:
         """Find where the arguments of each row are in the program."""
         kernels, things, _, specials = record.columns()
         places = self._replay.argument_places()
-        with_adjoint = [k for k in range(len(things)) if specials[kernels[k]][0].differentiable]
+        left_out = self._replay.left_out
+        rows = (k for k in range(len(things)) if k not in left_out)
+        with_adjoint = [k for k in rows if specials[kernels[k]][0].differentiable]
         # A graph of a GPU, launches with other commands between them, or with fields as arguments. Which
         # fields these are is known where the record is written over, and nothing here may keep them alive.
         if places is None or len(places) != len(with_adjoint):
-            rows = ((k, *_without_fields(thing)) for k, thing in enumerate(things))
-            self._fixed = [row for row in rows if row[1]]
+            given = ((k, *_without_fields(thing)) for k, thing in enumerate(things))
+            self._fixed = [row for row in given if row[1]]
             return
         self._packed = list(things)
         of_row = dict(zip(reversed(with_adjoint), places, strict=True))

@@ -23,7 +23,7 @@ from diffsim.errors import (
     together,
 )
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Atomic, Load, Mem, RngKey, Store
+from diffsim.ir.nodes import Atomic, CustomCall, Load, Mem, RngKey, Store
 from diffsim.ir.traversal import task_statements, uses
 from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.regions import RegionAccess
@@ -306,6 +306,25 @@ class Derivative:
         return AccessSummary.of_derivative(
             self.ir, self.specialization.arguments, more, self._differentiated.versions
         )
+
+    @locked_cached_property
+    def cotangents(self) -> list[Mem] | None:
+        """The gradients that it is linear in: where they are 0 it adds zeros.
+
+        None: it may do something else then, by an adjoint of the user's, or to the tangents of gradients.
+        """
+        if self.mode.direction is not Direction.REVERSE:
+            return None
+        for t in self.primal.tasks:
+            for s in task_statements(t):
+                if isinstance(s, CustomCall) and s.is_given and not s.is_linear:
+                    return None
+        stored = dict.fromkeys(a.mem.grad for a in regions.writes(self.primal))
+        found = [g for g in stored if g is not None]
+        gradients = {m.grad for m in self.primal.mems if m.grad is not None}
+        loaded = {a.mem for a in regions.reads(self.ir)} & gradients
+        written = {a.mem for a in self.accesses.writes}
+        return found if loaded <= set(found) and written <= gradients else None
 
     @locked_cached_property
     def draws_random(self) -> bool:

@@ -31,6 +31,7 @@ from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
 from diffsim.runtime.kernels.version_text import (
+    cotangent_text,
     stored_text,
     write_row_numbers,
     write_stamps,
@@ -439,6 +440,10 @@ def derivative(of: Derivative) -> Callable[..., None]:
         w.space["$refuse"] = of.checks.refuse
         test = of.checks.test_text()
         w.emit("$refuse($args)" if test is None else f"if not ({test}): $refuse($args)")
+    # What it is linear in is 0: it would add zeros (docs/adr/0156).
+    test = cotangent_text(w, of, bound)
+    if test is not None:
+        w.emit(f"if not ({test}):", "    return")
     # 2. The same launch as the forward one, with the adjoint's code.
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=of.returns_active)

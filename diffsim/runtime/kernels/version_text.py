@@ -262,6 +262,29 @@ def stored_text(w: Writer, of: Derivative) -> str:
     return " and ".join(dict.fromkeys(f"{v}.are_of({part}, $since)" for v, part in found))
 
 
+def cotangent_text(w: Writer, of: Derivative, bound: BoundFields | None) -> str | None:
+    """Format the test whether a gradient that a derivative is linear in may be other than 0.
+
+    None: a launch adds something in any case.
+    """
+    special, found = of.specialization, of.cotangents
+    if found is None:
+        return None
+    tests = ["any($g)"] if of.returns_active else []
+    for g in found:
+        if g.kind == "field":
+            tests.append(f"{w.use(versions_of(g), 'v')}.dirty")
+            continue
+        w.space["$Field"] = Field
+        name = special.arguments.array_name(g)
+        test = f"{name}.__class__ is not $Field or {special.arguments.role_text(g)}.versions.dirty"
+        role = name, special.arguments.role_of(g)[0]
+        if bound is not None and (known := bound.versions.get(role)) is not None:
+            test = f"{known}.dirty if $bound else {test}"
+        tests.append(f"({test})")
+    return " or ".join(tests) or "False"
+
+
 def _part_text(w: Writer, special: Specialization, a: RegionAccess) -> str:
     """Format the row of a captured field that an access stays within; None: there may be several."""
     versions = versions_of(a.mem)
