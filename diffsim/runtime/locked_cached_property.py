@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -16,11 +17,16 @@ _DEEPEST = 20_000
 
 
 class _Making:
-    """The lock of translation and compilation. A fork waits for it, as LLVM must be at rest."""
+    """The lock of translation and compilation. A fork waits for it, as LLVM must be at rest.
+
+    Meanwhile Python looks for no garbage: IR has no cycles that are worth it, and of its many objects nearly
+    all are still in use. It was up to a tenth of a first call, more in a program with many objects.
+    """
 
     def __init__(self) -> None:
         self.depth = 0
         self.limit = 0
+        self.collects = False
 
     def __enter__(self) -> None:
         _lock.acquire()
@@ -30,12 +36,16 @@ class _Making:
             self.limit = sys.getrecursionlimit()
             # A larger limit of the user's stays.
             sys.setrecursionlimit(max(self.limit, _DEEPEST))
+            self.collects = gc.isenabled()
+            gc.disable()
 
     def __exit__(self, *_: object) -> None:
         self.depth -= 1
         # Restored even if the translation raised.
         if self.depth == 0:
             sys.setrecursionlimit(self.limit)
+            if self.collects:
+                gc.enable()
         _lock.release()
 
 

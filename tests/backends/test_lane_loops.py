@@ -123,6 +123,42 @@ def test_blocks_with_many_accesses_are_spared_a_slow_pass(count, is_long, monkey
     assert ("asm sideeffect" in sums.llvm()) is is_long
 
 
+@pytest.mark.parametrize("trips", ["the same", "of each lane", "while"])
+@pytest.mark.parametrize(("count", "is_long"), [(60, True), (2, False)])
+def test_loops_in_blocks_with_many_accesses_are_spared_it_too(count, is_long, trips, monkeypatch):
+    """The call that says so has no code, and each loop computes what it did."""
+    monkeypatch.setattr(vectorize, "_ALWAYS", True)
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    m = 3
+    # Lanes side by side have one access for each element, others as many as there are lanes.
+    order = "ijk" if is_long else "kji"
+    x, y = (ds.field(ds.f64, shape=(37, m, count), order=order) for _ in range(2))
+    ends = ds.field(ds.i32, shape=37)
+
+    @ds.kernel
+    def sums():
+        for i in ends:
+            if ds.static(trips == "while"):
+                j = 0
+                while j < ends[i]:
+                    for k in ds.static(range(count)):
+                        y[i, j, k] += (k + 1) * x[i, j, k]
+                    j += 1
+            else:
+                for j in range(m if ds.static(trips == "the same") else ends[i]):
+                    for k in ds.static(range(count)):
+                        y[i, j, k] += (k + 1) * x[i, j, k]
+
+    a, last = random(x.shape, 7), np.arange(37) % (m + 1)
+    x.from_numpy(a)
+    ends.from_numpy(last.astype(np.int32))
+    sums()
+    inside = np.arange(m) < np.where(trips == "the same", m, last)[:, None]
+    expected = a * np.arange(1, count + 1) * inside[:, :, None]
+    np.testing.assert_allclose(y.to_numpy(), expected, rtol=1e-12)
+    assert ("call void @llvm.var.annotation" in sums.llvm()) is is_long
+
+
 @pytest.mark.parametrize("backwards", [False, True])
 def test_lanes_fill_a_table_together(backwards):
     """Loops that find what their last iteration has stored are none for LLVM's vectors: lanes are."""

@@ -1,5 +1,6 @@
 """Threads: results do not depend on their number; Python's threads, Ctrl-C, fork."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from diffsim.runtime.locked_cached_property import making
 from tests.support.processes import run, start
 
 # ---- threads
@@ -22,6 +24,41 @@ def test_python_without_its_global_lock_is_refused(cpu, monkeypatch):
     assert "PYTHON_GIL=1" in found.value.hint
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
     cpu.init(arch=cpu.cpu)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_python_collects_no_garbage_while_kernels_are_compiled(cpu, collects):
+    """Afterwards it does as before, also after an error."""
+    cpu.init(arch=cpu.cpu, offline_cache=False)
+    x = cpu.field(cpu.f32, shape=4)
+
+    @cpu.kernel
+    def double():
+        for i in x:
+            x[i] = 2.0 * x[i]
+
+    @cpu.kernel
+    def wrong():
+        for i in x:
+            x[i] = unknown  # noqa: F821 - what is refused
+
+    seen = []
+    (gc.enable if collects else gc.disable)()
+    gc.callbacks.append(lambda *_: seen.append(making.depth))
+    old = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        double()
+        assert gc.isenabled() is collects
+        with pytest.raises(cpu.DiffsimError):
+            wrong()
+        assert gc.isenabled() is collects
+    finally:
+        gc.set_threshold(*old)
+        gc.callbacks.pop()
+        gc.enable()
+    assert not any(seen)
+    assert bool(seen) is collects
 
 
 def simulate(ds, threads):

@@ -14,6 +14,10 @@ from diffsim.ir.nodes import For, While
 if TYPE_CHECKING:
     from diffsim.backends.llvm.lowering import FunctionLowering
 
+_MANY_ACCESSES = 48
+_NO_INSTRUCTION = 'call void asm sideeffect "", ""() nounwind memory(inaccessiblemem: readwrite)'
+_NO_CODE = "@llvm.var.annotation.p0.p0"
+
 
 def lower_for(body: FunctionLowering, s: For) -> None:
     """Lower a loop over a range with the values that it carries."""
@@ -70,6 +74,7 @@ def _iterations(
     body.int64_names.pop()
     if work:
         safepoints.count(body, work)
+    body.end_loop(at)
     # A latch of its own, so that the back edge has one fixed predecessor, however many blocks the
     # body has.
     body.jump(latch_label)
@@ -250,3 +255,24 @@ class Limit:
         if not self.counter:
             phi = f"  {self.iteration} = phi i64 [ 0, %{before} ], [ {self.next}, %{latch} ]"
             self.body.lines.insert(at, phi)
+
+
+# ---- loops over vectors: their accesses need not be compared
+
+
+def compare_no_accesses(body: FunctionLowering, at: int, *, in_block: bool) -> None:
+    """Spare a loop over vectors, whose lines begin at `at`, LLVM's pass LoopLoadElimination, if it is long.
+
+    It compares each access of an innermost loop with each other one, to find loads of what the iteration
+    before has stored. That was half of the time to compile 27 neighbours of a particle, or the joints of an
+    arm. At a call that may read memory and is no function it knows, it gives up. LLVM unrolls no loop with
+    such a call, unless it is of an intrinsic, as within a block of lanes.
+    """
+    lines = body.lines[at:]
+    if sum(" load " in line or "  store " in line for line in lines) < _MANY_ACCESSES:
+        return
+    if in_block:
+        body.module.declare(_NO_CODE, f"declare void {_NO_CODE}(ptr, ptr, ptr, i32, ptr)")
+        body.emit(f"call void {_NO_CODE}(ptr null, ptr null, ptr null, i32 0, ptr null)")
+    else:
+        body.emit(_NO_INSTRUCTION)

@@ -570,6 +570,9 @@ class FunctionLowering:
         """Return metadata for the back edge of a loop."""
         return ""
 
+    def end_loop(self, at: int) -> None:
+        """Emit what the body of a loop ends with, whose lines begin at `at`."""
+
     def while_loop(self, s: While) -> None:
         loops.lower_while(self, s)
 

@@ -34,7 +34,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from diffsim.backends.llvm import long_blocks, safepoints, update_log
-from diffsim.backends.llvm.loops import Limit, Strips, strip_end
+from diffsim.backends.llvm.loops import Limit, Strips, compare_no_accesses, strip_end
 from diffsim.backends.llvm.module import memory_type
 from diffsim.backends.simd import (
     exchanges,
@@ -419,6 +419,7 @@ class SimdLowering(SimdValues):
         self.indices.pop()
         if self.has_safepoints and not strips:
             safepoints.count(self, safepoints.iteration_cost(s))
+        self.end_loop(at)
         self.jump(latch)
         self.start_block(latch)
         self.emit(f"{more} = add nsw i64 {k}, 1")
@@ -430,6 +431,9 @@ class SimdLowering(SimdValues):
             safepoints.spend(self, made, safepoints.iteration_cost(s))
             strips.finish(self.assign(f"icmp slt i64 {k}, {most}"), [k, *params])
         self.mask, self.kept = outer, kept
+
+    def end_loop(self, at: int) -> None:
+        compare_no_accesses(self, at, in_block=True)
 
     def _trips(self, s: For, lo: Index, hi: Index) -> tuple[str, str, str]:
         """Emit how often each lane runs a loop, and the most of these; return the type of the former first.
@@ -498,6 +502,7 @@ class SimdLowering(SimdValues):
             limit.count()
         elif self.has_safepoints:
             safepoints.count(self, safepoints.iteration_cost(s))
+        self.end_loop(at)
         latch = self.label
         self.jump(head)
         if counters:

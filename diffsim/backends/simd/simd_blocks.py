@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.lanes import bound, groups, identity, point, sizes_of
+from diffsim.backends.llvm.loops import compare_no_accesses
 from diffsim.backends.simd import prefetch
 from diffsim.backends.simd.simd import SimdLowering
 from diffsim.backends.simd.simd_values import Index, SimdValues
 from diffsim.ir.nodes import Let, Load, Task
 from diffsim.ir.types import ScalarType
-
-_MANY_ACCESSES = 48
-_NO_DEPENDENCES = 'call void asm sideeffect "", ""() nounwind memory(inaccessiblemem: readwrite)'
-"""An instruction that is none: LLVM does not compare the accesses of a loop with it.
-
-Its pass LoopLoadElimination compares each access of an innermost loop with each other one, to find loads of
-what the iteration before has stored. That was half of the time to compile 27 neighbours of a particle, and
-blocks of lanes have no such loads. At a call that may read memory and is no function it knows, it gives up.
-"""
 
 
 def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
@@ -63,9 +55,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     body.int64_names.pop()
     if work:
         safepoints.count(body, work)
-    # Loops with few accesses stay as they are: LLVM unrolls no loop with a call.
-    if sum(" load " in line or "  store " in line for line in body.lines[at:]) >= _MANY_ACCESSES:
-        body.emit(_NO_DEPENDENCES)
+    compare_no_accesses(body, at, in_block=False)
     advanced = body.assign(f"add nsw i64 {block}, 1")
     latch = body.label
     body.jump(head)
