@@ -89,6 +89,7 @@ def test_what_nothing_reads(cpu, quick_code):
     assert not m.log.grad.versions.dirty
 
 
+@pytest.mark.host
 def test_a_native_pass_lacks_it(native):
     """Numbers that are written into the program go to the launches that it has."""
     m = Model()
@@ -99,6 +100,7 @@ def test_a_native_pass_lacks_it(native):
     assert native == [True] * 3
 
 
+@pytest.mark.host
 def test_a_native_pass_of_nothing(native):
     """No gradient reaches any launch but the last."""
     m = Model()
@@ -113,6 +115,7 @@ def test_a_native_pass_of_nothing(native):
     assert True in native
 
 
+@pytest.mark.host
 def test_arrays_as_arguments(native):
     """Which gradients are 0 is asked of the arrays of each launch."""
     x, y, z, loss = (ds.ndarray(ds.f64, N, needs_grad=True) for _ in range(4))
@@ -286,6 +289,7 @@ def test_gradients_that_a_kernel_sets(cpu, quick_code):
     assert m.gradient() == pytest.approx([0.0, 2 * 3.0 * 2.0, 0.0])
 
 
+@pytest.mark.host
 def test_gradients_that_others_may_write_to(cpu, quick_code):
     """No write to memory that another library shares is seen."""
     m = Model()
