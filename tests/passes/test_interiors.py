@@ -206,6 +206,20 @@ def test_small_boxes_stay_whole(fields):
     assert split_interiors(ir) == (ir, frozenset())
 
 
+@pytest.mark.parametrize("terms", [150, 250, 350])
+@pytest.mark.parametrize("term", ["x[(i + {0}) % H, j] * 2.0", "x[(i + {0}) % H, j] * {1}.0"])
+def test_what_is_computed_twice_is_no_more_code(fields, term, terms):
+    """Up to 600 statements are split: of a term, an index, a remainder, a load, a product and a sum."""
+    # The sums differ, and the products by other numbers; the neighbours are four.
+    line = " + ".join(term.format(k % 4, k // 2) for k in range(terms))
+    text = f"@ds.kernel\ndef kernel():\n    for i, j in ds.ndrange(H, W): y[i, j] = {line}\n"
+    make(text, fields)
+    ir = fields["kernel"]._only(()).ir
+    assert sum(1 for _ in statements(ir.tasks[0].body)) > 600
+    distinct = terms + (4 if "2.0" in term else terms)
+    assert bool(split_interiors(ir)[1]) is (distinct + 12 < 600)
+
+
 def test_numbers_that_wrap_around(fields):
     """A narrow sum that overflows is no index plus a constant."""
     place = "(ds.cast(i, ds.i8) + ds.cast(120, ds.i8)) % 20, j"

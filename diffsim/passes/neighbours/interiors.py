@@ -60,10 +60,12 @@ from diffsim.passes.analysis.affine import (
     truth,
 )
 from diffsim.passes.analysis.guarded_updates import KnownBranches, emit_faces
+from diffsim.passes.forms.equal_values import ValueNumbering
 
 _WIDEST_RIM = 4  # lanes; beyond, the two parts are no interior and rim
 _LEAST_INTERIOR = 16  # lanes along an axis that is cut
-_MOST_CODE = 600  # statements of a body, which each of the parts has
+_MOST_CODE = 600
+"""Statements of a body, which each of the parts has; values that are computed twice count once."""
 _MOST_GUARDED = 150
 """Statements of a body that is split for the sake of loads in branches alone."""
 _ROUNDS = 3
@@ -160,15 +162,25 @@ def _may_be_split(task: Task) -> bool:
     # Of a sparse tree active elements alone have lanes.
     if task.active is not None:
         return False
-    count = 0
+    values, found = ValueNumbering(), set[object]()
     for s in statements(task.body, given=True):
-        count += 1
+        found.add(_what(s, values))
         # What shows the order of lanes, and what would be allocated by each part.
         if isinstance(s, (Check, Print, Alloca, InlineLLVM)):
             return False
         if isinstance(s, Atomic) and s.out is not None:
             return False
-    return count <= _MOST_CODE
+    return len(found) <= _MOST_CODE
+
+
+def _what(s: Stmt, values: ValueNumbering) -> object:
+    """Return what a statement computes or loads, the same for those that compilers merge; else itself."""
+    if isinstance(s, Let):
+        return values.let(s)
+    if isinstance(s, Load):
+        # What is written between two loads is rarely what they load: a gather writes at its end.
+        return values.computed(s.out, s.mem, *map(values.number, s.index))
+    return s
 
 
 def _interior(task: Task, whole: Ranges) -> tuple[Ranges, Task]:
