@@ -36,6 +36,70 @@ def test_bits(name):
     assert (ds.math.clz(numbers) == zeros.to_numpy()).all()
 
 
+@pytest.mark.parametrize("name", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"])
+@pytest.mark.parametrize("n", [0, 1, 3, 7, 8, 14, 15, 16, 30, 31])
+def test_operators_with_constants(name, n):
+    """Masks and shifts that are arithmetic are computed as such, in the type that bits have."""
+    ds.init(arch=ds.cpu)
+    t = getattr(ds, name)
+    limits = np.iinfo(t.numpy)
+    numbers = np.random.default_rng(n).integers(limits.min, limits.max, 70, t.numpy, endpoint=True)
+    numbers[:3] = [0, limits.max, limits.min]
+    x = ds.field(t, 70)
+    low, also_low, left, right = found = [ds.field(ds.i64, 70) for _ in range(4)]
+    x.from_numpy(numbers)
+    mask = (1 << n) - 1
+
+    @ds.kernel
+    def compute():
+        for i in x:
+            low[i] = ds.i64((x[i] & mask) * 100)
+            also_low[i] = ds.i64((mask & x[i]) * 100)
+            left[i] = ds.i64(x[i] << n)
+            right[i] = ds.i64(x[i] >> n)
+
+    compute()
+    # Small types meet a constant in 32 bits.
+    bits = max(limits.bits, 32)
+    is_signed = limits.min < 0 or limits.bits < 32
+
+    def kept(v, bits, is_signed):
+        v &= (1 << bits) - 1
+        return v - (1 << bits) if is_signed and v >> (bits - 1) else v
+
+    expected = [
+        [kept(kept(f(int(v)), bits, is_signed), 64, True) for v in numbers]
+        for f in (
+            lambda v: (v & mask) * 100,
+            lambda v: (mask & v) * 100,
+            lambda v: v << n,
+            lambda v: v >> n,
+        )
+    ]
+    assert [f.to_numpy().tolist() for f in found] == expected
+
+
+def test_operators_with_constants_are_arithmetic():
+    """So that an index is found where it is written with bits."""
+    ds.init(arch=ds.cpu)
+    x = ds.field(ds.i32, 70)
+
+    @ds.kernel
+    def bits():
+        for i in x:
+            x[i] = (i & 7) + (3 & i) + (i << 3) + (i >> 2) + (i & 6)
+
+    @ds.kernel
+    def numbers():
+        for i in x:
+            x[i] = i % 8 + i % 4 + i * 8 + i // 4 + (i & 6)
+
+    def body(kernel):
+        return [line.split(";")[0] for line in kernel.ir().splitlines()[1:]]
+
+    assert body(bits) == body(numbers)
+
+
 PAIRS = [("f32", "i32"), ("f32", "u32"), ("f64", "i64"), ("f64", "u64"), ("i32", "u32")]
 
 

@@ -80,6 +80,18 @@ def test_the_same_is_added(fields, kind, sizes):
     assert_the_same(ir, found, (H, W) if sizes else ())
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_bits_of_an_index_are_a_remainder(cpu, flip):
+    names = {k: ds.field(ds.f64, shape=(16, 32), needs_grad=True) for k in "xy"} | dict(ds=ds)
+    line = "y[i, j] = x[(i + 1) & 15, j] * x[i, (j - 1) & 31]"
+    if flip:
+        line = line.replace("(i + 1) & 15", "15 & (i + 1)")
+    ir = adjoint(names, line, box="16, 32")
+    found, made = gathered(ir)
+    assert made
+    assert_the_same(ir, found)
+
+
 def test_parameters_are_summed_beside_and_clears_trail(fields):
     ir = adjoint(fields, STENCIL)
     found, made = gathered(ir)

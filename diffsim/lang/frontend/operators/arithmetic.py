@@ -14,7 +14,7 @@ from diffsim.ir.builder import Operand
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.ops import matmul, transpose
 from diffsim.ir.print_format import CheckKind
-from diffsim.ir.types import an, i64
+from diffsim.ir.types import ScalarType, an, i32, i64
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.narrowing import bounds_of
 from diffsim.lang.frontend.operators.folding import Number, fold, operands
@@ -37,7 +37,7 @@ def binary(
     cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: SyntaxNode
 ) -> Evaluated:
     """Apply a binary operator to values or Python objects."""
-    name, python = _BINARY[kind]
+    python = _BINARY[kind][1]
     # 1. Lists: `[0] * 3` repeats, `[1] + [2]` joins, as in
     # Python. 2. Constants are folded. 3. Anything else is an op.
     if kind is ast.Mult and isinstance(a, (list, tuple)) != isinstance(b, (list, tuple)):
@@ -62,6 +62,7 @@ def binary(
         return _power(cx, left, right, node)
     if kind is ast.MatMult:
         return _matrix_product(cx, left, right, node)
+    name, left, right = _as_arithmetic(cx, kind, left, right)
     found = cx.builder.named(name, left, right)
     if cx.debug and kind in (ast.FloorDiv, ast.Mod) and found.type.is_int:
         _check_divisor(cx, right)
@@ -112,6 +113,47 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
             some = cx.builder.named("ne", one, 0)
             message, span = "an integer is divided by 0", cx.builder.span
             cx.builder.add(Check(some, message, (), span, kind=CheckKind.DIVISION))
+
+
+def _as_arithmetic(
+    cx: TranslationContext, kind: type[ast.operator], a: Operand, b: Operand
+) -> tuple[str, Operand, Operand]:
+    """Return the op for an operator on bits, with its operands; one of arithmetic where there is one.
+
+        i & 127    i % 128, also where i is negative
+        i << 3     i * 8
+        i >> 3     i // 8
+
+    So passes that follow indices have one form to look for. Backends make bits of it again.
+    """
+    if kind is ast.BitAnd:
+        for x, mask in ((a, b), (b, a)):
+            n = _literal(mask)
+            t = _index_type(x)
+            if t is not None and n > 0 and not n & (n + 1) and t.holds(n + 1):
+                return "mod", x, cx.builder.const(n + 1, t)
+    elif kind in _SHIFTS:
+        n = _literal(b)
+        t = _index_type(a)
+        if t is not None and 0 <= n < t.bits and t.holds(1 << n):
+            return _SHIFTS[kind], a, cx.builder.const(1 << n, t)
+    return _BINARY[kind][0], a, b
+
+
+_SHIFTS: dict[type[ast.operator], str] = {ast.LShift: "mul", ast.RShift: "floordiv"}
+
+
+def _literal(x: Operand) -> int:
+    """Return a number that is written as an i32; -1: it is none."""
+    is_one = isinstance(x, (int, np.integer)) and not isinstance(x, bool) and i32.holds(int(x))
+    return int(x) if is_one else -1  # type: ignore[arg-type]
+
+
+def _index_type(x: Operand) -> ScalarType | None:
+    """Return the type in which an integer meets one that is written as an i32."""
+    if not isinstance(x, Value) or not x.type.is_int:
+        return None
+    return x.type.scalar if x.type.scalar.bits >= i32.bits else i32
 
 
 _OVERFLOWING = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
