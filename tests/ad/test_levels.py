@@ -187,3 +187,157 @@ def test_random_programs():
             )
             assert found is None
     assert counts[True] > 5  # recordings in which the record has allowed an adjoint
+
+
+class Bodies:
+    """Bodies that add the square of their number to that of their parent, level by level."""
+
+    def __init__(self):
+        self.parent = parent = ds.field(ds.i32, 8)
+        self.y = y = ds.field(ds.f64, 8, needs_grad=True)
+        self.x = x = ds.field(ds.f64, 8, needs_grad=True)
+        self.loss = loss = ds.field(ds.f64, (), needs_grad=True)
+
+        @ds.kernel
+        def begin():
+            for b in range(8):
+                y[b] = x[b]
+
+        @ds.kernel
+        def inwards(first: ds.i32, last: ds.i32):
+            for b in range(first, last):
+                y[parent[b]] += y[b] ** 2
+
+        @ds.kernel
+        def finish():
+            for b in range(3):
+                loss[None] += y[b]
+
+        self.kernels = begin, inwards, finish
+        self.set([0, 0, 0, 2, 1, 2, 4, 3])
+
+    def set(self, parents):
+        self.parent.from_numpy(np.array(parents, np.int32))
+
+    def record(self, *ranges, between=lambda: None):
+        begin, inwards, finish = self.kernels
+        self.start = np.random.default_rng(1).uniform(0.3, 0.6, 8)
+        self.x.from_numpy(self.start)
+        self.loss[None] = 0.0
+        with ds.Tape(self.loss) as tape:
+            begin()
+            for first, last in ranges:
+                inwards(first, last)
+                between()
+            finish()
+        return tape
+
+    def check(self, *ranges):
+        parents, y = self.parent.to_numpy(), self.start.copy()
+        visits = [b for first, last in ranges for b in range(first, last)]
+        values = []
+        for b in visits:
+            values.append(y[b])
+            y[parents[b]] += y[b] ** 2
+        expected = np.array([1.0] * 3 + [0.0] * 5)
+        for b, value in zip(reversed(visits), reversed(values), strict=True):
+            expected[b] += 2 * value * expected[parents[b]]
+        assert np.allclose(self.x.grad.to_numpy(), expected, rtol=1e-12)
+
+
+INWARDS = (6, 8), (3, 6), (1, 3)
+
+
+def test_parents_from_a_field():
+    bodies = Bodies()
+    for _ in range(3):
+        tape = bodies.record(*INWARDS)
+        bodies.check(*INWARDS)
+    for parents in ([0, 0, 0, 1, 1, 1, 5, 5], [0, 0, 0, 2, 2, 1, 3, 4]):
+        bodies.set(parents)  # the same recording, other elements
+        for _ in range(3):
+            bodies.record(*INWARDS)
+            bodies.check(*INWARDS)
+        bodies.x.from_numpy(bodies.start)
+        tape.replay()
+        tape.backward()
+        bodies.check(*INWARDS)
+
+
+def test_parents_that_have_become_children():
+    bodies = Bodies()
+    for _ in range(3):
+        tape = bodies.record(*INWARDS)
+        bodies.check(*INWARDS)
+    bodies.set([0, 7, 0, 2, 1, 2, 4, 3])  # the first launch has read what the last one adds to
+    for _ in range(2):
+        with pytest.raises(GlobalDataAccessError, match="has changed it since"):
+            bodies.record(*INWARDS)
+    bodies.x.from_numpy(bodies.start)
+    tape.replay()
+    with pytest.raises(GlobalDataAccessError, match="has changed it since"):
+        tape.backward()
+    bodies.set([0, 0, 0, 2, 1, 2, 4, 3])
+    for _ in range(3):
+        bodies.record(*INWARDS)
+        bodies.check(*INWARDS)
+
+
+def test_parents_that_meet_in_a_launch():
+    bodies = Bodies()
+    for _ in range(3):
+        bodies.record(*INWARDS)
+        bodies.check(*INWARDS)
+    bodies.set([0, 0, 0, 2, 1, 3, 4, 3])  # 3 and 5 are of one level
+    for _ in range(2):
+        with pytest.raises(GlobalDataAccessError, match="writes it"):
+            bodies.record(*INWARDS)
+
+
+def test_parents_that_change_after_their_launch():
+    bodies = Bodies()
+
+    def change():
+        bodies.parent[6] = 4  # the same number, but who knows
+
+    for _ in range(2):
+        with pytest.raises(GlobalDataAccessError):
+            bodies.record(*INWARDS, between=change)
+
+
+@pytest.mark.parametrize("at", [(6, 5), (3, 5), (6, 3)])
+@pytest.mark.parametrize("changes", [False, True])
+def test_factors_that_are_overwritten_at_indices(at, changes):
+    """Of factors without gradients, an adjoint loads the first four; others are written after them."""
+    y = ds.field(ds.f64, 8)
+    one, other = ds.field(ds.i32, 1), ds.field(ds.i32, 1)
+    x, loss = (ds.field(ds.f64, s, needs_grad=True) for s in (8, ()))
+
+    @ds.kernel
+    def use(first: ds.i32, last: ds.i32):
+        for i in range(first, last):
+            loss[None] += y[i] * x[i]
+
+    @ds.kernel
+    def overwrite():
+        for i in range(1):
+            y[one[i]] = 5.0
+            y[other[i]] = 6.0
+
+    def run():
+        use(0, 4)
+        overwrite()
+        if changes:
+            one[0] = 7  # whatever was written before, the field says something else now
+        use(4, 8)
+
+    for _ in range(3):
+        y.from_numpy(np.arange(8.0))
+        one[0], other[0] = at
+        if min(at) < 4 or changes:
+            with pytest.raises(GlobalDataAccessError, match="has changed it since"), ds.Tape(loss):
+                run()
+            continue
+        with ds.Tape(loss):
+            run()
+        assert x.grad.to_numpy().tolist() == [0, 1, 2, 3, 4, 6, 5, 7]

@@ -35,6 +35,7 @@ class AdjointCommands:
         valid: whether each of them finds what its launch saw, if nothing else writes.
         needed: the versions of the fields that they load.
         stored: those of the fields of which they load what the launch has stored.
+        decided: versions of index fields that it was made for, and their last readings.
         asked: the launches to ask, before each run, whether their index fields allow an adjoint.
         zeros: the versions of gradients that the program takes for 0 before the first adjoint.
         left_out: the numbers of entries whose adjoints would add zeros for that reason.
@@ -95,17 +96,21 @@ class AdjointCommands:
                 there, aside = final.places
                 self.program.copy(there, aside)
                 self.put_back.append((place, self.program.last()))
+        # What index fields have decided holds as long as they are as they are now.
+        writes: RecordedWrites | None = self.__dict__.pop("_writes", None)
+        decided = {} if writes is None else writes.indices.fields
+        self._needed |= {f: f.versions for f in decided}
+        self.decided = [(f.versions, f.versions.latest) for f in decided]
         self.needed = list(self._needed.values())
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
         del self._order, self._reads, self._needed, self._saved, self._put_aside, self._final
         del self._entries, self._stored, self._may_be_set
-        self.__dict__.pop("_writes", None)
         del self._copies
 
     @functools.cached_property
     def _writes(self) -> RecordedWrites:
-        return RecordedWrites(self._entries)
+        return RecordedWrites(self._entries, self._order.changed)
 
     def restore(self, saved: Saved) -> None:
         """Restore overwritten values; those of the end of the forward run are put aside before."""

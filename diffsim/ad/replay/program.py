@@ -31,6 +31,7 @@ from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
+    from diffsim.runtime.kernels.launch_checks import LaunchChecks
     from diffsim.runtime.kernels.specialization import Specialization
 
 
@@ -71,6 +72,8 @@ class Replay:
         self.zeros: list[Versions] = []
         self.left_out: set[int] = set()
         self._may_be_set: dict[Versions, None] = {}  # of which that was wrong once
+        # The index fields, when all launches had been asked; None: they are to be asked.
+        self._answered: list[tuple[Versions, int]] | None = None
 
     def _use(self, entries: Record) -> None:
         self.entries = entries
@@ -88,7 +91,10 @@ class Replay:
     @property
     def asks(self) -> bool:
         """Whether there may be launches to ask again whether their index fields allow an adjoint."""
-        return self._reverse is None or self._reverse.asked is None or bool(self._reverse.asked)
+        reverse = self._reverse
+        if reverse is None or reverse.asked is None:
+            return True
+        return bool(reverse.asked) and not _are_as_at(self._answered)
 
     # ---- the record of a tape that records the same again
 
@@ -166,7 +172,7 @@ class Replay:
             )
         first = ForwardCommands(self.entries, forward)
         last = AdjointCommands(self.entries, first.order, first.saved, backward, needed)
-        if not last.valid or last.asked:
+        if not last.valid or last.asked or last.decided:
             raise AutodiffError(
                 "this tape cannot be saved: whether its gradients are right is known only with each launch, "
                 "since index fields decide which elements they are of"
@@ -297,8 +303,11 @@ class Replay:
                 # this replay.
                 self._date_entries()
                 return False
-            for checks, args in self._reverse.asked or ():
-                checks.refuse(args)
+            if self._reverse.asked and not _are_as_at(self._answered):
+                self._answered = None
+                for checks, args in self._reverse.asked:
+                    checks.refuse(args)
+                self._answered = self._index_fields(self._reverse.asked)
             self._reverse.run()
             return True
 
@@ -308,13 +317,27 @@ class Replay:
         forward = self._forward
         if forward is None or self._reverse is not None:  # whose order is used up
             forward = ForwardCommands(self.entries)
-        self._forward = self._reverse = None  # also if this fails
+        self._forward = self._reverse = self._answered = None  # also if this fails
         order, saved = forward.order, forward.saved
         made = AdjointCommands(self.entries, order, saved, may_be_set=self._may_be_set)
         self.zeros, self.left_out = list(made.zeros), made.left_out
         forward.forget_order()
         self._forward = forward
         return made
+
+    @staticmethod
+    def _index_fields(
+        asked: list[tuple[LaunchChecks, tuple[Any, ...]]],
+    ) -> list[tuple[Versions, int]] | None:
+        """Return the versions, and their last readings, of what launches are asked for; None: unknown."""
+        found: dict[Versions, int] = {}
+        for checks, args in asked:
+            for a in checks.reads:
+                box = checks.special.box(a, args)
+                if box is None:
+                    return None
+                found[box[0].versions] = box[0].versions.latest
+        return list(found.items())
 
     def _has_changed(self, reverse: AdjointCommands) -> bool:
         """Return whether something that an adjoint needs may be other than in the last replay."""
@@ -324,6 +347,8 @@ class Replay:
         for v in reverse.needed:
             if v.latest > self._end:
                 return True
+        if reverse.decided and not _are_as_at(reverse.decided):
+            return True
         for v in reverse.stored:
             if not v.is_complete:
                 return True
@@ -336,3 +361,11 @@ class Replay:
     def _date_entries(self) -> None:
         """Set the clock readings of the entries to those of the last replay."""
         self.entries.date(self._base)
+
+
+def _are_as_at(known: list[tuple[Versions, int]] | None) -> bool:
+    """Return whether fields are as they were at these last readings; None: not known."""
+    # Restored values have the readings of earlier ones.
+    return known is not None and all(
+        v.latest == latest and v.is_complete and not v.restored for v, latest in known
+    )

@@ -177,6 +177,7 @@ class AccessSummary:
 
     Attributes:
         reads: what it reads; of an adjoint only the values of the forward launch that it loads again.
+        loads: the loads among them, each.
         writes: what it stores or adds to. Without the masks of sparse trees: whether a launch changes one is
             known after it (`launch_function.write_activity`).
     """
@@ -190,6 +191,11 @@ class AccessSummary:
     ) -> None:
         self._ir = ir
         self._arguments = arguments
+        reads = list(reads)
+        self.loads: dict[Mem, list[Load]] = {}
+        for a in reads:
+            if isinstance(a.stmt, Load):
+                self.loads.setdefault(a.mem, []).append(a.stmt)
         # Repeated accesses of one region would be tested and stamped again at each launch.
         self.reads = _distinct(reads)
         self.writes = _distinct(a for a in writes if a.mem.level is None)

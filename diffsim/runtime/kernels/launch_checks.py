@@ -384,6 +384,13 @@ class TraceRun:
         starts, ends, notes = self._notes(args, memory, lanes)
         return Notes(self.trace.sites, starts, ends, notes, first, size, self.trace.written, memory)
 
+    def elements(self, args: tuple[Any, ...]) -> np.ndarray:
+        """Return the numbers of the elements that a launch accesses, of accesses to one memory."""
+        notes = self.accesses(args)
+        found: np.ndarray = notes.elements // size_of(self.trace.sites[0].mem.dtype)
+        self.give_back(notes)
+        return found
+
     def give_back(self, notes: Notes) -> None:
         """Let the next launch write to the memory of these notes."""
         if 0 < notes.memory.size <= _KEPT:
@@ -484,19 +491,39 @@ def accessed_elements(
         sites: the statements, all of one field.
         since: the clock's reading at the launch; None where what the indices are computed from is as it was.
     """
+    runs = element_traces(special, sites)
+    if runs is None:
+        return None
     found = [np.zeros(0, np.int64)]
+    for run in runs:
+        if since is not None and not unchanged(special, run.reads, args, since):
+            return None
+        found.append(run.elements(args))
+    return np.concatenate(found)
+
+
+def element_traces(special: Specialization, sites: Iterable[Access]) -> list[TraceRun] | None:
+    """Return what tells the elements that statements of a kernel access; None: nothing does."""
+    key = element_traces, tuple(sites)
+    if key not in special.variants:
+        special.variants[key] = _element_traces(special, key[1])
+    found: list[TraceRun] | None = special.variants[key]
+    return found
+
+
+def _element_traces(special: Specialization, sites: tuple[Access, ...]) -> list[TraceRun] | None:
+    left, made = set(sites), []
     for number, task in enumerate(special.ir.tasks):
-        inside = set(task_statements(task))
+        inside = left.intersection(task_statements(task))
         here = [s for s in sites if s in inside]
         trace = index_trace(special.ir, number, here) if here else None
         if here and trace is None:
             return None
         if trace is not None:
-            run = TraceRun(special, trace)
-            if since is not None and not unchanged(special, run.reads, args, since):
-                return None
-            found.append(run.accesses(args).elements // size_of(here[0].mem.dtype))
-    return np.concatenate(found)
+            made.append(TraceRun(special, trace))
+        left -= inside
+    # Sums over loops are written by no statement of a task.
+    return None if left else made
 
 
 def unchanged(
