@@ -121,10 +121,10 @@ def _as_arithmetic(
     """Return the op for an operator on bits, with its operands; one of arithmetic where there is one.
 
         i & 127    i % 128, also where i is negative
-        i << 3     i * 8
         i >> 3     i // 8
 
-    So passes that follow indices have one form to look for. Backends make bits of it again.
+    So passes that follow indices have one form to look for. Backends make bits of it again. `i << 3` stays:
+    it may lose bits, where products of indices are taken for exact.
     """
     if kind is ast.BitAnd:
         for x, mask in ((a, b), (b, a)):
@@ -132,15 +132,12 @@ def _as_arithmetic(
             t = _index_type(x)
             if t is not None and n > 0 and not n & (n + 1) and t.holds(n + 1):
                 return "mod", x, cx.builder.const(n + 1, t)
-    elif kind in _SHIFTS:
+    elif kind is ast.RShift:
         n = _literal(b)
         t = _index_type(a)
         if t is not None and 0 <= n < t.bits and t.holds(1 << n):
-            return _SHIFTS[kind], a, cx.builder.const(1 << n, t)
+            return "floordiv", a, cx.builder.const(1 << n, t)
     return _BINARY[kind][0], a, b
-
-
-_SHIFTS: dict[type[ast.operator], str] = {ast.LShift: "mul", ast.RShift: "floordiv"}
 
 
 def _literal(x: Operand) -> int:
