@@ -127,8 +127,8 @@ The scheduler that runs behind the register allocator takes time as the square o
 fifths of all for an unrolled layer of 16 x 16, and processors that reorder instructions themselves gain
 nothing by it. The one before it compares all accesses to memory of a block, 1,000 by default, with one
 another. And for each load GVN looks through 100 instructions for what has loaded or stored its element, which
-diffsim's own passes have found before (`scalar_replacement.py`): 40 are enough. So it is with stores
-that others overwrite, to look for which took up to two fifths of the passes' time: less finds the same.
+diffsim's own passes have found before (`scalar_replacement.py`): 40 are enough. So is a shorter
+search for stores that later ones overwrite: it finds the same, and took up to two fifths of the passes' time.
 """
 
 # Behind the object file: the length of the list of imported names, and a magic number that tells a
