@@ -7,18 +7,14 @@ differences of that.
 """
 
 import re
-import types
 from random import Random
-
-import numpy as np
 
 import diffsim as ds
 from diffsim.passes.kept import sweeps
-from tests.support.source import make as define
+from tests.fuzz.periods import compare, lanes_of
 
 LANES = (1, 7, 16, 40)
 WIDTH = 9
-FIELDS = ("q", "p", "y", "total")
 ROOM = (4096, 4096, 72, 144, 300)
 """Bytes of a lane for what is kept."""
 reached: dict[str, int] = {}
@@ -114,66 +110,19 @@ def make(seed):
 
 def verdict(text, seed):
     """ "right", "refused", or what is wrong."""
+    n = lanes_of(text)
+    shapes = {"q": (n, WIDTH), "p": (WIDTH,), "y": (n, WIDTH), "total": ()}
     before = sweeps._MOST_KEPT
     sweeps._MOST_KEPT = ROOM[seed % len(ROOM)]
     try:
-        return _verdict(text, seed)
+        return compare(text, seed, shapes, WIDTH, _count_kept, offline_cache=False)
+    except ds.AutodiffError:
+        return "refused"
     finally:
         sweeps._MOST_KEPT = before
 
 
-def _verdict(text, seed):
-    n = int(text.partition("\n")[0].partition("=")[2])
-    shapes = {"q": (n, WIDTH), "p": (WIDTH,), "y": (n, WIDTH), "total": ()}
-    numbers = np.random.default_rng(seed)
-    given = {f: numbers.uniform(-1, 1, shapes[f]) for f in FIELDS}
-    given["ends"] = numbers.integers(0, WIDTH + 1, n)
-    ds.init(
-        arch=ds.cpu,
-        default_fp=ds.f64,
-        cpu_max_num_threads=1 + seed % 2,
-        debug=seed % 7 == 0,
-        offline_cache=False,
-    )
-    fields = {f: ds.field(ds.f64, shape=shapes[f], needs_grad=True) for f in FIELDS}
-    fields["ends"] = ds.field(ds.i32, shape=n)
-    for f, field in fields.items():
-        field.from_numpy(given[f].astype(field.to_numpy().dtype))
-    names = {"ds": ds, "n": n, **fields}
-    define(text.partition("\n")[2], names)
-    chain = names["chain"]
-    weights = {f: numbers.uniform(-1, 1, shapes[f]) for f in ("y", "total")}
-    expected = _in_python(text, given)
-    chain()
-    for f, weight in weights.items():
-        if not np.allclose(fields[f].to_numpy(), expected[f], rtol=1e-10, atol=1e-10):
-            return f"wrong value of {f}: {np.abs(fields[f].to_numpy() - expected[f]).max()}"
-        fields[f].grad.from_numpy(weight)
-    try:
-        chain.grad()
-    except ds.AutodiffError:
-        return "refused"
-    for kind in set(
-        re.findall(r"scratch (div|sqrt|sin|cos|exp)\.saved", chain.grad.ir(after="dce"))
-    ):
+def _count_kept(chain):
+    kept = re.findall(r"scratch (div|sqrt|sin|cos|exp)\.saved", chain.grad.ir(after="dce"))
+    for kind in set(kept):
         reached[kind] = reached.get(kind, 0) + 1
-    for f in FIELDS:
-        step = numbers.uniform(-1, 1, shapes[f])
-        ends = (_in_python(text, given | {f: given[f] + s * 1e-6 * step}) for s in (1, -1))
-        ahead, behind = (sum((e[f] * weights[f]).sum() for f in weights) for e in ends)
-        found = (fields[f].grad.to_numpy() * step).sum()
-        if not np.isclose(found, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-5):
-            return f"wrong gradient of {f}: {found}, and not {(ahead - behind) / 2e-6}"
-    return "right"
-
-
-def _in_python(text, given):
-    """Return the arrays after the text has run on copies of these."""
-    arrays = {f: np.array(a) for f, a in given.items()}
-    plain = types.SimpleNamespace(
-        kernel=lambda f: f, sin=np.sin, cos=np.cos, exp=np.exp, sqrt=np.sqrt
-    )
-    names = {"ds": plain, **arrays}
-    exec(text, names)
-    names["chain"]()
-    return arrays

@@ -15,7 +15,6 @@ from tests.support.source import make as define
 
 LANES = (1, 16, 16, 17, 32, 40)
 JOINTS = 9
-FIELDS = ("q", "v", "p", "y", "total")
 
 
 class Maker:
@@ -144,19 +143,39 @@ def make(seed):
 
 def verdict(text, seed):
     """ "right", "refused", or what is wrong."""
-    n = int(text.partition("\n")[0].partition("=")[2])
+    n = lanes_of(text)
     shapes = {"q": (n, JOINTS), "v": (n, JOINTS, 3), "p": (JOINTS,), "y": (n, JOINTS), "total": ()}
+    return compare(text, seed, shapes, JOINTS, deterministic=seed % 5 == 0)
+
+
+def lanes_of(text):
+    """The number of lanes, with which a text begins."""
+    return int(text.partition("\n")[0].partition("=")[2])
+
+
+def compare(text, seed, shapes, width, look=lambda chain: None, **options):
+    """ "right", or what is wrong with `chain()` of a text, which fills `y` and `total`.
+
+    Args:
+        text: of the kernel.
+        seed: of its numbers.
+        shapes: of its fields, by their names.
+        width: the largest number in its field `ends`.
+        look: is given the kernel, when its gradient has run.
+        options: for `ds.init`.
+    """
+    n = lanes_of(text)
     numbers = np.random.default_rng(seed)
-    given = {f: numbers.uniform(-1, 1, shapes[f]) for f in FIELDS}
-    given["ends"] = numbers.integers(0, JOINTS + 1, n)
+    given = {f: numbers.uniform(-1, 1, shape) for f, shape in shapes.items()}
+    given["ends"] = numbers.integers(0, width + 1, n)
     ds.init(
         arch=ds.cpu,
         default_fp=ds.f64,
         cpu_max_num_threads=1 + seed % 2,
-        deterministic=seed % 5 == 0,
         debug=seed % 7 == 0,
+        **options,
     )
-    fields = {f: ds.field(ds.f64, shape=shapes[f], needs_grad=True) for f in FIELDS}
+    fields = {f: ds.field(ds.f64, shape=shape, needs_grad=True) for f, shape in shapes.items()}
     fields["ends"] = ds.field(ds.i32, shape=n)
     for f, field in fields.items():
         field.from_numpy(given[f].astype(field.to_numpy().dtype))
@@ -171,8 +190,9 @@ def verdict(text, seed):
             return f"wrong value of {f}: {np.abs(fields[f].to_numpy() - expected[f]).max()}"
         fields[f].grad.from_numpy(weight)
     chain.grad()
-    for f in FIELDS:
-        step = numbers.uniform(-1, 1, shapes[f])
+    look(chain)
+    for f, shape in shapes.items():
+        step = numbers.uniform(-1, 1, shape)
         ends = (_in_python(text, given | {f: given[f] + s * 1e-6 * step}) for s in (1, -1))
         ahead, behind = (sum((e[f] * weights[f]).sum() for f in weights) for e in ends)
         found = (fields[f].grad.to_numpy() * step).sum()
@@ -184,8 +204,8 @@ def verdict(text, seed):
 def _in_python(text, given):
     """Return the arrays after the text has run on copies of these."""
     arrays = {f: np.array(a) for f, a in given.items()}
-    plain = types.SimpleNamespace(kernel=lambda f: f, sin=np.sin, cos=np.cos)
-    names = {"ds": plain, **arrays}
+    functions = {f.__name__: f for f in (np.sin, np.cos, np.exp, np.sqrt)}
+    names = {"ds": types.SimpleNamespace(kernel=lambda f: f, **functions), **arrays}
     exec(text, names)
     names["chain"]()
     return arrays
